@@ -1,0 +1,207 @@
+"""Watches a scheduler from outside: is each plan within the contract? Knows plans and outputs, no scheduler's insides.
+
+Any class with the four methods may drive the simulator and the engine (DESIGN: a learner's scheduler). The watch keeps
+its own account of who waits, who runs and who owns which block, so a mistake is a named error with the arithmetic in
+it, instead of a wrong token a hundred steps later. The same account feeds the trace. Chapter 4.
+"""
+
+from collections.abc import Iterable
+
+from mini_vllm.config import SchedulerConfig
+from mini_vllm.core.output import (
+    CachedRequestData,
+    ModelRunnerOutput,
+    NewRequestData,
+    RequestOutput,
+    SchedulerOutput,
+)
+from mini_vllm.errors import SchedulerContractError, SchedulerStalledError
+from mini_vllm.request import Request
+
+REQUIRED_METHODS = ("add_request", "schedule", "update_from_output", "has_unfinished_requests")
+# A scheduler may idle on purpose (static batching waits for a full batch), but not for ever.
+MAX_IDLE_STEPS = 64
+
+
+class SchedulerWatch:
+    """The public account of one run: `waiting`, `running`, `block_tables`, `computed`, `known` (tokens per request)."""
+
+    def __init__(self, scheduler: object, config: SchedulerConfig):
+        name = type(scheduler).__name__
+        missing = [m for m in REQUIRED_METHODS if not callable(getattr(scheduler, m, None))]
+        if missing:
+            raise SchedulerContractError(
+                f"{name} lacks {', '.join(missing)}; a scheduler needs {', '.join(REQUIRED_METHODS)}"
+            )
+        self.name = name
+        self.config = config
+        self.requests: dict[str, Request] = {}
+        self.waiting: list[str] = []
+        self.running: list[str] = []
+        self.block_tables: dict[str, list[int]] = {}
+        self.computed: dict[str, int] = {}
+        self.known: dict[str, int] = {}
+        self.seen_by_worker: set[str] = set()
+        self.idle_steps = 0
+
+    @property
+    def num_free_blocks(self) -> int:
+        return self.config.num_gpu_blocks - sum(len(table) for table in self.block_tables.values())
+
+    def arrived(self, request: Request) -> None:
+        req_id = request.request_id
+        self.requests[req_id] = request
+        self.waiting.append(req_id)
+        self.computed[req_id] = 0
+        self.known[req_id] = request.num_tokens
+
+    def left(self, request_ids: Iterable[str]) -> None:
+        """Finished or aborted: the request owns nothing any more."""
+        for req_id in request_ids:
+            for queue in (self.waiting, self.running):
+                if req_id in queue:
+                    queue.remove(req_id)
+            for table in (self.block_tables, self.computed, self.known, self.requests):
+                table.pop(req_id, None)
+            self.seen_by_worker.discard(req_id)
+
+    def planned(self, plan: SchedulerOutput) -> None:
+        """Check a plan and take it into the account. Raises SchedulerContractError."""
+        self._require(
+            isinstance(plan, SchedulerOutput),
+            f"returns {type(plan).__name__} from schedule(), which must return a SchedulerOutput",
+        )
+        self._check_budget(plan)
+        for req_id in plan.preempted_req_ids:
+            self._require(req_id in self.running, f"preempts {req_id!r}, which is not running")
+            self.running.remove(req_id)
+            self.waiting.insert(0, req_id)
+            self.block_tables.pop(req_id, None)
+            self.computed[req_id] = 0
+        new_data = {new.req_id: new for new in plan.scheduled_new_reqs}
+        cached_data = {cached.req_id: cached for cached in plan.scheduled_cached_reqs}
+        # In the plan's own order: it is the order of `running`, the newly admitted and the resumed mixed.
+        for req_id in plan.num_scheduled_tokens:
+            if req_id in new_data:
+                self._take_new(new_data[req_id])
+            else:
+                self._take_cached(cached_data[req_id])
+        self._check_pieces(plan)
+        self._check_progress(plan)
+
+    def _take_new(self, new: NewRequestData) -> None:
+        self._require(new.req_id in self.waiting, f"admits {new.req_id!r}, which does not wait")
+        self._require(new.req_id not in self.seen_by_worker, f"sends {new.req_id!r} as new, but the worker knows it")
+        self.seen_by_worker.add(new.req_id)
+        self._admit(new.req_id)
+        self._give_blocks(new.req_id, new.block_ids)
+
+    def _take_cached(self, cached: CachedRequestData) -> None:
+        self._require(cached.req_id in self.seen_by_worker, f"sends no data for {cached.req_id!r}, which is new")
+        if cached.resumed:
+            self._require(cached.req_id in self.waiting, f"resumes {cached.req_id!r}, which does not wait")
+            self._admit(cached.req_id)
+        self._give_blocks(cached.req_id, cached.new_block_ids)
+
+    def updated(self, plan: SchedulerOutput, output: ModelRunnerOutput, news: list[RequestOutput]) -> None:
+        """Take the sampled tokens into the account and check what the scheduler reported."""
+        self._require(
+            isinstance(news, list),
+            f"returns {type(news).__name__} from update_from_output(), which must return a list of RequestOutput",
+        )
+        for req_id, token_ids in output.sampled_token_ids.items():
+            if req_id in self.known:
+                self.known[req_id] += len(token_ids)
+        ended = {item.request_id: item.finish_reason for item in news if item.finished}
+        for req_id in plan.num_scheduled_tokens:
+            if req_id in self.requests:
+                self._check_end(req_id, output.sampled_token_ids.get(req_id, []), ended.get(req_id))
+        self.left(ended)
+
+    def _check_end(self, req_id: str, token_ids: list[int], finish_reason: str | None) -> None:
+        """A request ends when it must, and not before."""
+        request, known = self.requests[req_id], self.known[req_id]
+        params, longest = request.sampling_params, self.config.max_model_len
+        num_output = known - request.num_prompt_tokens
+        stops = set(params.stop_token_ids) | (set() if params.ignore_eos else {request.eos_token_id})
+        must_end = num_output >= params.max_tokens or known >= longest or not stops.isdisjoint(token_ids)
+        state = (
+            f"{num_output} output tokens (max_tokens {params.max_tokens}) and {known} in all (max_model_len {longest})"
+        )
+        self._require(finish_reason is not None or not must_end, f"does not end {req_id!r}, which has {state}")
+        self._require(finish_reason is None or must_end, f"ends {req_id!r} too early: it has {state}")
+
+    def _require(self, condition: bool, what: str) -> None:
+        if not condition:
+            raise SchedulerContractError(f"{self.name} {what}")
+
+    def _check_budget(self, plan: SchedulerOutput) -> None:
+        total, limit = plan.total_num_scheduled_tokens, self.config.max_num_batched_tokens
+        parts = " + ".join(f"{req_id}:{n}" for req_id, n in plan.num_scheduled_tokens.items())
+        self._require(total <= limit, f"plans {total} tokens ({parts}); max_num_batched_tokens is {limit}")
+        sent = [new.req_id for new in plan.scheduled_new_reqs] + [
+            cached.req_id for cached in plan.scheduled_cached_reqs
+        ]
+        self._require(
+            sorted(sent) == sorted(plan.num_scheduled_tokens),
+            f"schedules {sorted(plan.num_scheduled_tokens)} but sends the worker data for {sorted(sent)}",
+        )
+
+    def _admit(self, req_id: str) -> None:
+        self.waiting.remove(req_id)
+        self.running.append(req_id)
+        limit = self.config.max_num_seqs
+        self._require(
+            len(self.running) <= limit, f"runs {len(self.running)} requests ({self.running}); max_num_seqs is {limit}"
+        )
+
+    def _give_blocks(self, req_id: str, block_ids: list[int]) -> None:
+        owner = {block: other for other, table in self.block_tables.items() for block in table}
+        for block in block_ids:
+            in_pool = isinstance(block, int) and 1 <= block <= self.config.num_gpu_blocks
+            self._require(in_pool, f"gives {req_id!r} block {block}; the pool has 1..{self.config.num_gpu_blocks}")
+            self._require(block not in owner, f"gives block {block} to {req_id!r}, but {owner.get(block)!r} owns it")
+            owner[block] = req_id
+        if block_ids:
+            self.block_tables[req_id] = self.block_tables.get(req_id, []) + list(block_ids)
+
+    def _check_pieces(self, plan: SchedulerOutput) -> None:
+        for req_id, n in plan.num_scheduled_tokens.items():
+            self._require(req_id in self.running, f"schedules {req_id!r}, which is not running")
+            open_tokens = self.known[req_id] - self.computed[req_id]
+            self._require(
+                1 <= n <= open_tokens,
+                f"schedules {n} tokens of {req_id!r}, which has {open_tokens} to compute "
+                f"({self.known[req_id]} known - {self.computed[req_id]} computed)",
+            )
+            self.computed[req_id] += n
+            room = len(self.block_tables.get(req_id, ())) * self.config.block_size
+            self._require(
+                self.computed[req_id] <= room,
+                f"computes {self.computed[req_id]} tokens of {req_id!r}, whose "
+                f"{room // self.config.block_size} blocks hold {room}",
+            )
+
+    def check_unfinished(self, says_unfinished: bool) -> None:
+        """`has_unfinished_requests()` must agree with the account, or the run ends too early or never."""
+        left = list(self.requests)
+        self._require(says_unfinished or not left, f"says that no request is unfinished, but {left} are")
+        self._require(bool(left) or not says_unfinished, "says that requests are unfinished, but all have ended")
+
+    def _check_progress(self, plan: SchedulerOutput) -> None:
+        self.idle_steps = 0 if plan.num_scheduled_tokens else self.idle_steps + 1
+        if self.idle_steps < MAX_IDLE_STEPS or not (self.waiting or self.running):
+            return
+        state = f"{len(self.running)} running, {len(self.waiting)} waiting, {self.num_free_blocks} blocks free"
+        why = f"; the plan says {plan.blocked_reason!r}" if plan.blocked_reason else ""
+        if self.waiting:
+            head = self.waiting[0]
+            need = self.config.blocks_for(self.known[head])
+            why += (
+                f"; queue head {head} has {self.known[head]} tokens (budget {self.config.max_num_batched_tokens} a "
+                f"step) and needs {need} blocks"
+            )
+        raise SchedulerStalledError(
+            f"{self.name} stalled: nothing was scheduled in {self.idle_steps} steps and nothing is to come "
+            f"({state}{why})"
+        )

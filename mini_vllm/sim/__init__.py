@@ -1,0 +1,1 @@
+"""Schedulers run on a clock instead of a model. Chapter 12."""

@@ -1,0 +1,1 @@
+"""Step records: what a scheduler decided, written down. Standard library only. Chapter 4."""

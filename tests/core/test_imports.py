@@ -1,0 +1,66 @@
+"""A scheduler lesson needs no torch: these packages load only the standard library, and nothing of the engine."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+# What they may lean on besides themselves; arrows point one way (DESIGN §3).
+ALLOWED = {
+    "mini_vllm.core": ("config", "errors", "request", "sampling_params", "core", "trace"),
+    "mini_vllm.trace": ("config", "errors", "trace"),
+    "mini_vllm.sim.driver": ("config", "errors", "request", "sampling_params", "core", "trace", "sim"),
+    "mini_vllm.batching": ("config", "errors", "request", "sampling_params", "core", "trace", "sim", "batching"),
+}
+
+
+def modules_of(package: str) -> list[str]:
+    """All modules of a package by their files, without importing anything here."""
+    path = ROOT / Path(*package.split("."))
+    if not path.is_dir():
+        return [package]
+    files = (p.relative_to(ROOT).with_suffix("") for p in sorted(path.rglob("*.py")))
+    return [".".join(f.parts).removesuffix(".__init__") for f in files]
+
+
+def loaded_by(modules: list[str], *flags: str) -> set[str]:
+    """Names in sys.modules that importing `modules` adds, in a fresh interpreter."""
+    program = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+before = set(sys.modules)
+for name in {modules!r}:
+    __import__(name)
+print(*sorted(set(sys.modules) - before))
+"""
+    run = subprocess.run(
+        [sys.executable, "-I", *flags, "-c", program], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert run.returncode == 0, run.stderr
+    return set(run.stdout.split())
+
+
+@pytest.mark.parametrize("package", ALLOWED)
+def test_only_the_standard_library_is_loaded(package):
+    modules = modules_of(package)
+    loaded = loaded_by(modules)
+    assert set(modules) <= loaded
+    foreign = {name for name in loaded if name.partition(".")[0] not in {*sys.stdlib_module_names, "mini_vllm"}}
+    assert not foreign
+
+
+@pytest.mark.parametrize("package", ALLOWED)
+def test_it_works_where_nothing_is_installed(package):
+    loaded_by(modules_of(package), "-S")  # -S: no site-packages at all
+
+
+@pytest.mark.parametrize("package", ALLOWED)
+def test_arrows_point_one_way(package):
+    ours = {name.split(".")[1] for name in loaded_by(modules_of(package)) if name.startswith("mini_vllm.")}
+    assert ours <= set(ALLOWED[package])
+
+
+def test_import_mini_vllm_is_cheap():
+    assert {name for name in loaded_by(["mini_vllm"]) if name.startswith("mini_vllm.")} == set()

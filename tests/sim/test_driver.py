@@ -1,0 +1,115 @@
+"""The simulator: a scheduler on a clock where every step is one tick."""
+
+import pytest
+
+from mini_vllm.config import SchedulerConfig
+from mini_vllm.core.output import CachedRequestData, NewRequestData, SchedulerOutput
+from mini_vllm.core.scheduler import Scheduler
+from mini_vllm.errors import DuplicateRequestError, MiniVLLMError
+from mini_vllm.sampling_params import SamplingParams
+from mini_vllm.sim.driver import FakeModelRunner, SimRequest, simulate
+
+ROOMY = SchedulerConfig(max_num_seqs=4, max_num_batched_tokens=8192, max_model_len=10_000, num_gpu_blocks=3000)
+
+
+def test_a_request_emits_exactly_max_tokens_tokens():
+    assert simulate([SimRequest("A", 3, 4)]).outputs() == {"A": [1000, 1001, 1002, 1003]}
+
+
+def test_the_default_configuration_is_the_schedulers():
+    header = simulate([SimRequest("A", 3, 1)]).header
+    assert header["config"] == {
+        "max_num_seqs": 8, "max_num_batched_tokens": 64, "max_model_len": 256, "num_gpu_blocks": 64, "block_size": 4,
+    }  # fmt: skip
+    assert (header["kind"], header["scheduler"]) == ("sim", "Scheduler")
+
+
+def test_nothing_to_do_is_a_trace_without_steps():
+    assert simulate([]).steps == []
+
+
+@pytest.mark.parametrize(
+    ("prompt", "output", "budget", "steps"),
+    [(5, 10, 64, 10), (4000, 40, 8192, 40), (4000, 40, 2048, 41), (4000, 40, 512, 47), (1, 1, 1, 1)],
+)
+def test_a_lone_request_takes_ceil_prompt_over_budget_plus_output_minus_one_steps(prompt, output, budget, steps):
+    config = SchedulerConfig(
+        max_num_seqs=1, max_num_batched_tokens=budget, max_model_len=8000, num_gpu_blocks=300, block_size=16
+    )
+    trace = simulate([SimRequest("A", prompt, output)], config)
+    assert len(trace.steps) == steps == -(-prompt // budget) + output - 1
+
+
+def test_requests_arrive_at_their_step():
+    trace = simulate([SimRequest("B", 2, 1, arrival_step=3), SimRequest("A", 2, 1)], ROOMY)
+    assert [step["arrivals"] for step in trace.steps] == [["A"], [], [], ["B"]]
+    assert trace.first_token_step() == {"A": 0, "B": 3}
+
+
+def test_an_idle_step_is_still_a_step():
+    trace = simulate([SimRequest("A", 2, 1, arrival_step=2)], ROOMY)
+    assert [step["scheduled"] for step in trace.steps] == [[], [], [["A", 2]]]
+    assert [step["step"] for step in trace.steps] == [0, 1, 2]
+
+
+def test_requests_of_one_step_are_added_in_the_order_given():
+    trace = simulate([SimRequest(name, 2, 1) for name in "CAB"], ROOMY)
+    assert trace.steps[0]["waiting_before"] == ["C", "A", "B"]
+
+
+def test_any_iterable_of_requests_will_do():
+    assert len(simulate((SimRequest(name, 2, 1) for name in "AB"), ROOMY).outputs()) == 2
+
+
+def test_one_id_twice_is_refused():
+    with pytest.raises(DuplicateRequestError, match="'A' is in use"):
+        simulate([SimRequest("A", 2, 2), SimRequest("A", 2, 2)], ROOMY)
+
+
+def test_a_run_that_is_too_long_says_how_far_it_came():
+    with pytest.raises(MiniVLLMError, match="not done after 5 steps, 2 requests unfinished"):
+        simulate([SimRequest("A", 2, 6), SimRequest("B", 2, 7), SimRequest("C", 2, 3)], ROOMY, max_steps=5)
+
+
+def test_max_steps_steps_are_allowed():
+    assert len(simulate([SimRequest("A", 2, 6)], ROOMY, max_steps=6).steps) == 6
+
+
+def test_another_scheduler_runs_in_its_place():
+    class Mine(Scheduler):
+        pass
+
+    trace = simulate([SimRequest("A", 2, 2)], ROOMY, scheduler_cls=Mine)
+    assert trace.header["scheduler"] == "Mine"
+
+
+def test_times_are_ticks_and_the_same_input_gives_the_same_trace():
+    requests = [SimRequest("A", 3, 4), SimRequest("B", 5, 2, arrival_step=1)]
+    trace = simulate(requests)
+    assert trace == simulate(requests)
+    assert [step["t_start"] for step in trace.steps] == [0, 1, 2, 3]
+
+
+# --- the stand-in for the model ---
+
+
+def plan(new=(), cached=(), **tokens):
+    return SchedulerOutput(
+        [NewRequestData(r, [0] * prompt_len, SamplingParams(), [1], 0) for r, prompt_len in new],
+        [CachedRequestData(r, [], computed) for r, computed in cached],
+        tokens,
+    )
+
+
+def test_the_fake_model_answers_only_at_the_end_of_the_known_tokens():
+    runner = FakeModelRunner()
+    assert runner.execute(plan(new=[("A", 5)], A=3)).sampled_token_ids == {"A": []}
+    assert runner.execute(plan(cached=[("A", 3)], A=2)).sampled_token_ids == {"A": [1000]}
+    assert runner.execute(plan(cached=[("A", 5)], A=1)).sampled_token_ids == {"A": [1001]}
+
+
+def test_the_fake_model_starts_over_after_a_preemption():
+    runner = FakeModelRunner()
+    runner.execute(plan(new=[("A", 3)], A=3))
+    assert runner.execute(plan(cached=[("A", 0)], A=3)).sampled_token_ids == {"A": []}  # 4 tokens are known
+    assert runner.execute(plan(cached=[("A", 3)], A=1)).sampled_token_ids == {"A": [1001]}
