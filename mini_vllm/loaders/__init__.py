@@ -1,0 +1,1 @@
+"""Model files: fetch, read, dequantise, map. Chapter 14."""

@@ -1,0 +1,30 @@
+"""What is inside a model file, in words. Knows headers; reads no weights. Chapter 14."""
+
+from collections import Counter
+from pathlib import Path
+
+from mini_vllm.loaders.fetch import fetch
+from mini_vllm.loaders.gguf import GGUFFile
+from mini_vllm.models.config import ModelConfig
+
+
+def describe(name_or_path: str | Path) -> str:
+    """A short report: shape of the model, tensors by quantisation type, what one token of KV costs."""
+    path = fetch(name_or_path)
+    gguf = GGUFFile(path)
+    cfg = ModelConfig.from_gguf(gguf.metadata, frozenset(gguf.tensors))
+    kinds = Counter(tensor.storage.name for tensor in gguf.tensors.values())
+    group = cfg.num_attention_heads // cfg.num_key_value_heads
+    return "\n".join(
+        [
+            f"{path} ({path.stat().st_size:,} bytes)",
+            f"layers {cfg.num_hidden_layers}, hidden {cfg.hidden_size}, ffn {cfg.intermediate_size}, "
+            f"vocabulary {cfg.vocab_size:,}, context {cfg.max_position_embeddings:,}",
+            f"attention: {cfg.num_attention_heads} query heads on {cfg.num_key_value_heads} KV heads "
+            f"({group} share one), {cfg.head_dim} wide",
+            f"tied embeddings: {'yes' if cfg.tie_word_embeddings else 'no'}",
+            "tensors: " + ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())),
+            f"KV cache: {cfg.kv_bytes_per_token('bfloat16'):,} bytes a token in bfloat16, "
+            f"{cfg.kv_bytes_per_token('float32'):,} in float32",
+        ]
+    )

@@ -1,0 +1,1 @@
+"""The Llama family as one ragged forward pass. Chapter 14."""

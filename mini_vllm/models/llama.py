@@ -1,0 +1,223 @@
+"""Llama-family models as one ragged forward pass. Knows tokens and positions; knows no request. Chapter 14.
+
+The tokens of all requests of a step lie in one row, `[T]`: three prompt tokens of A, one decode token of B, …
+Only attention must know whose token is whose, and that is the backend's business; all else here works on each
+token alone. Numbers are those of Hugging Face's LlamaForCausalLM, operation by operation.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mini_vllm.errors import CorruptModelFileError
+from mini_vllm.models.config import ModelConfig
+
+_NAMES_SHOWN = 8
+
+
+class AttentionBackend(Protocol):
+    """Stores this step's keys and values in the cache, then lets each token attend to its own past."""
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, kv_cache: Tensor, meta: Any) -> Tensor:
+        """q [T, Hq, D], k and v [T, Hkv, D], kv_cache [2, num_blocks, block_size, Hkv, D] → [T, Hq, D]."""
+        ...
+
+
+def _weight(*shape: int, dtype: torch.dtype) -> nn.Parameter:
+    # On "meta" there are no bytes: the mapped file's tensors take this place, so nothing is filled twice.
+    return nn.Parameter(torch.empty(*shape, dtype=dtype, device="meta"), requires_grad=False)
+
+
+class Linear(nn.Module):
+    """x [T, in_features] → x · weightᵀ [T, out_features]; Llama has no biases."""
+
+    def __init__(self, in_features: int, out_features: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.weight = _weight(out_features, in_features, dtype=dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight)
+
+
+class Embedding(nn.Module):
+    """input_ids [T] → their rows [T, hidden]."""
+
+    def __init__(self, vocab_size: int, hidden_size: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.weight = _weight(vocab_size, hidden_size, dtype=dtype)
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        return F.embedding(input_ids, self.weight)
+
+
+class RMSNorm(nn.Module):
+    """Divide each token by its root mean square, then scale. Computes in float32 at least."""
+
+    def __init__(self, hidden_size: int, eps: float, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.weight = _weight(hidden_size, dtype=dtype)
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)
+        return self.weight * wide.to(x.dtype)
+
+
+class RotaryEmbedding:
+    """Cosines and sines that tell a token its position. Computed once a step, used by every layer."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self.head_dim = config.head_dim
+        self.theta = config.rope_theta
+
+    def __call__(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """positions [T] → cos and sin, each [T, 1, head_dim] in `dtype` (the 1 is for the heads)."""
+        wide = torch.promote_types(dtype, torch.float32)
+        even = torch.arange(0, self.head_dim, 2, dtype=torch.int64, device=positions.device)
+        inverse_wavelength = 1.0 / (self.theta ** (even.to(wide) / self.head_dim))
+        angle = positions.to(wide)[:, None] * inverse_wavelength  # [T, head_dim / 2]
+        angle = torch.cat((angle, angle), dim=-1)[:, None, :]
+        return angle.cos().to(dtype), angle.sin().to(dtype)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """x [T, heads, head_dim], turned by its position. Number i is paired with number i + head_dim / 2."""
+    first, second = x.chunk(2, dim=-1)
+    return x * cos + torch.cat((-second, first), dim=-1) * sin
+
+
+class Attention(nn.Module):
+    def __init__(self, config: ModelConfig, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.num_heads, self.num_kv_heads = config.num_attention_heads, config.num_key_value_heads
+        self.head_dim = config.head_dim
+        hidden, head_dim = config.hidden_size, config.head_dim
+        self.q_proj = Linear(hidden, self.num_heads * head_dim, dtype)
+        self.k_proj = Linear(hidden, self.num_kv_heads * head_dim, dtype)
+        self.v_proj = Linear(hidden, self.num_kv_heads * head_dim, dtype)
+        self.o_proj = Linear(self.num_heads * head_dim, hidden, dtype)
+
+    def forward(
+        self, x: Tensor, rope: tuple[Tensor, Tensor], kv_cache: Tensor, backend: AttentionBackend, meta: Any
+    ) -> Tensor:
+        q = rotate(self.q_proj(x).view(-1, self.num_heads, self.head_dim), *rope)
+        k = rotate(self.k_proj(x).view(-1, self.num_kv_heads, self.head_dim), *rope)
+        v = self.v_proj(x).view(-1, self.num_kv_heads, self.head_dim)
+        out = backend.forward(q, k, v, kv_cache, meta)  # [T, num_heads, head_dim]
+        return self.o_proj(out.reshape(-1, self.num_heads * self.head_dim))
+
+
+class MLP(nn.Module):
+    def __init__(self, config: ModelConfig, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.gate_proj = Linear(config.hidden_size, config.intermediate_size, dtype)
+        self.up_proj = Linear(config.hidden_size, config.intermediate_size, dtype)
+        self.down_proj = Linear(config.intermediate_size, config.hidden_size, dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class DecoderLayer(nn.Module):
+    def __init__(self, config: ModelConfig, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype)
+        self.self_attn = Attention(config, dtype)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype)
+        self.mlp = MLP(config, dtype)
+
+    def forward(
+        self, x: Tensor, rope: tuple[Tensor, Tensor], kv_cache: Tensor, backend: AttentionBackend, meta: Any
+    ) -> Tensor:
+        x = x + self.self_attn(self.input_layernorm(x), rope, kv_cache, backend, meta)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class LlamaModel(nn.Module):
+    """Embedding, layers and final norm. Exists so that weights bear the field's names ("model.layers.0…")."""
+
+    def __init__(self, config: ModelConfig, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.embed_tokens = Embedding(config.vocab_size, config.hidden_size, dtype)
+        self.layers = nn.ModuleList(DecoderLayer(config, dtype) for _ in range(config.num_hidden_layers))
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype)
+
+
+class LlamaForCausalLM(nn.Module):
+    """A Llama-family model without weights; `load_weights` gives it some.
+
+    dtype: of weights and activations; float32, bfloat16, float16, or float64 for exactness tests.
+    """
+
+    def __init__(self, config: ModelConfig, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        self.config, self.dtype = config, dtype
+        self.model = LlamaModel(config, dtype)
+        self.rope = RotaryEmbedding(config)
+        self.lm_head = None if config.tie_word_embeddings else Linear(config.hidden_size, config.vocab_size, dtype)
+
+    @torch.inference_mode()
+    def forward(
+        self,
+        input_ids: Tensor,
+        positions: Tensor,
+        kv_caches: Sequence[Tensor],
+        attn_backend: AttentionBackend,
+        meta: Any,
+    ) -> Tensor:
+        """One step of all requests: input_ids [T] and positions [T] (int64) → hidden states [T, hidden_size].
+
+        kv_caches: one tensor [2, num_blocks, block_size, num_kv_heads, head_dim] per layer, written in place.
+        meta goes to the backend untouched. Raises ValueError when the arguments do not fit each other.
+        """
+        if input_ids.ndim != 1 or input_ids.shape != positions.shape:
+            shapes = f"{list(input_ids.shape)} and {list(positions.shape)}"
+            raise ValueError(f"input_ids and positions must both be [T], and are {shapes}")
+        if len(kv_caches) != len(self.model.layers):
+            raise ValueError(f"{len(kv_caches)} KV caches for {len(self.model.layers)} layers; one each is needed")
+        x = self.model.embed_tokens(input_ids)
+        rope = self.rope(positions, self.dtype)
+        for layer, kv_cache in zip(self.model.layers, kv_caches, strict=True):
+            x = layer(x, rope, kv_cache, attn_backend, meta)
+        return self.model.norm(x)
+
+    @torch.inference_mode()
+    def compute_logits(self, hidden: Tensor) -> Tensor:
+        """hidden [N, hidden_size] → logits [N, vocab_size]. Give it only the rows to draw from."""
+        head = self.model.embed_tokens if self.lm_head is None else self.lm_head
+        return F.linear(hidden, head.weight)
+
+    def load_weights(self, weights: Mapping[str, Tensor]) -> "LlamaForCausalLM":
+        """Take these tensors as the weights, without a copy; returns self.
+
+        Raises CorruptModelFileError that names every missing, surplus or misshapen tensor at once.
+        """
+        wanted = self.config.tensor_shapes()
+        problems = _listed("missing", [name for name in wanted if name not in weights])
+        problems += _listed("surplus", [name for name in weights if name not in wanted])
+        found = {name: tuple(tensor.shape) for name, tensor in weights.items() if name in wanted}
+        misshapen = {name: shape for name, shape in found.items() if shape != wanted[name]}
+        problems += _listed("misshapen", [f"{n} {list(s)} not {list(wanted[n])}" for n, s in misshapen.items()])
+        other_dtype = {n: w.dtype for n, w in weights.items() if n in wanted and w.dtype != self.dtype}
+        problems += _listed(f"not {self.dtype}", [f"{name} {dtype}" for name, dtype in other_dtype.items()])
+        if problems:
+            raise CorruptModelFileError(
+                f"the weights do not fit the model's configuration ({len(wanted)} tensors): "
+                f"{'; '.join(problems)}. "
+                "Take weights and configuration from one source, or fetch the model again with --force."
+            )
+        self.load_state_dict(dict(weights), assign=True)
+        self.requires_grad_(False)
+        return self
+
+
+def _listed(what: str, names: list[str]) -> list[str]:
+    if not names:
+        return []
+    shown = ", ".join(names[:_NAMES_SHOWN])
+    rest = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+    return [f"{len(names)} {what}: {shown}{rest}"]

@@ -1,0 +1,157 @@
+"""From a GGUF file to a model: conversion, cache, and a cache that is broken. Chapter 14."""
+
+import json
+import logging
+import shutil
+
+import pytest
+import torch
+
+from mini_vllm.errors import ConfigError, CorruptModelFileError
+from mini_vllm.loaders.gguf import GGUFFile
+from mini_vllm.loaders.llama_gguf import unpermute
+from mini_vllm.loaders.weights import load_model
+
+
+@pytest.fixture
+def load(tiny_gguf, tmp_path):
+    def load(dtype="float32", **options):
+        return load_model(tiny_gguf, dtype, cache_dir=tmp_path, progress=False, **options)
+
+    return load
+
+
+def test_unpermute_by_hand():
+    # One head of 4 rows. GGUF: pair (0, 1), pair (2, 3). Ours: first members 0 and 2, then second members.
+    weight = torch.tensor([[0.0], [1.0], [2.0], [3.0]])
+    assert unpermute(weight, 1).flatten().tolist() == [0.0, 2.0, 1.0, 3.0]
+    two_heads = torch.arange(8.0)[:, None]
+    assert unpermute(two_heads, 2).flatten().tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_weights_arrive_under_their_names(load, tiny_gguf, dtype):
+    loaded, file = load(dtype), GGUFFile(tiny_gguf)
+    state, torch_dtype = loaded.model.state_dict(), getattr(torch, dtype)
+    assert len(state) == len(file.tensors)
+    down = state["model.layers.1.mlp.down_proj.weight"]
+    assert torch.equal(down, file.tensor("blk.1.ffn_down.weight", torch_dtype))
+    query = state["model.layers.0.self_attn.q_proj.weight"]
+    assert torch.equal(query, unpermute(file.tensor("blk.0.attn_q.weight", torch_dtype), 4))
+    assert loaded.model.dtype == torch_dtype
+
+
+def test_loaded_model_is_complete(load, tmp_path):
+    loaded = load()
+    assert loaded.name == "tiny-llama" and loaded.config.hidden_size == 64
+    assert loaded.tokenizer.decode(loaded.tokenizer.encode("the 12 ü")) == "the 12 ü"
+    assert loaded.tokenizer.vocab_size == loaded.config.vocab_size
+    assert loaded.chat_template.apply_chat_template([{"role": "user", "content": "hi"}]) == ("<|im_start|>hi<|im_end|>")
+    assert loaded.folder.parent == tmp_path
+
+
+def test_dtypes_that_are_not_possible(load):
+    assert load(torch.bfloat16).model.dtype == torch.bfloat16
+    with pytest.raises(ConfigError, match="int8"):
+        load("int8")
+
+
+def test_second_load_decodes_nothing(load, monkeypatch):
+    first = load()
+    monkeypatch.setattr("mini_vllm.loaders.weights.GGUFFile", None)  # would fail if it were called
+    again = load()
+    for name, weight in again.model.state_dict().items():
+        assert torch.equal(weight, first.model.state_dict()[name])
+
+
+def damage(loaded, what):
+    weights = loaded.folder / "model-float32.safetensors"
+    data = weights.read_bytes()
+    if what == "cut":
+        weights.write_bytes(data[: len(data) // 2])
+    elif what == "longer":
+        weights.write_bytes(data + b"more")
+    elif what == "empty":
+        weights.write_bytes(b"")
+    elif what == "header":
+        weights.write_bytes(data[:8] + b"\xff" * 64 + data[72:])
+    elif what == "other tensors":
+        weights.write_bytes(data.replace(b"down_proj", b"DOWN_PROJ"))
+    elif what == "other source":
+        source = data.index(b"source_sha256") + len('source_sha256":"')
+        weights.write_bytes(data[:source] + b"0000" + data[source + 4 :])
+    elif what == "config":
+        (loaded.folder / "config.json").write_text("{")
+    elif what == "tokenizer":
+        (loaded.folder / "tokenizer.json").write_text('{"model": ')
+    elif what == "settings":
+        (loaded.folder / "tokenizer_config.json").write_text("[]")
+
+
+@pytest.mark.parametrize(
+    "what",
+    "cut|longer|empty|header|other tensors|other source|config|tokenizer|settings".split("|"),
+)
+def test_broken_cache_is_noticed_and_made_again(load, caplog, what):
+    first = load()
+    expected = {name: weight.clone() for name, weight in first.model.state_dict().items()}
+    folder = first.folder
+    del first
+    damage(load(), what)
+    with caplog.at_level(logging.WARNING):
+        again = load()
+    assert "made again" in caplog.text
+    assert again.folder == folder
+    for name, weight in again.model.state_dict().items():
+        assert torch.equal(weight, expected[name])
+    caplog.clear()
+    load()
+    assert caplog.text == ""
+
+
+def test_missing_small_file_is_made_again(load):
+    folder = load().folder
+    (folder / "chat_template.jinja").unlink()
+    assert load().chat_template is not None
+
+
+def test_file_without_a_tensor_is_refused_by_name(tiny_gguf, tmp_path):
+    data = tiny_gguf.read_bytes().replace(b"blk.1.ffn_down.weight", b"blk.9.ffn_down.weight")
+    path = tmp_path / "renamed.gguf"
+    path.write_bytes(data)
+    with pytest.raises(CorruptModelFileError, match=r"missing \['blk.1.ffn_down.weight'\], surplus \['blk.9"):
+        load_model(path, cache_dir=tmp_path, progress=False)
+    assert not list(tmp_path.rglob("*.safetensors")) and not list(tmp_path.rglob("*.tmp"))
+
+
+def test_changed_gguf_gets_its_own_folder(tiny_gguf, tmp_path):
+    path = tmp_path / "model.gguf"
+    shutil.copyfile(tiny_gguf, path)
+    first = load_model(path, cache_dir=tmp_path, progress=False)
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    second = load_model(path, cache_dir=tmp_path, progress=False)
+    assert first.folder != second.folder
+
+
+def test_cache_folder_reads_like_one_from_the_hub(load):
+    transformers = pytest.importorskip("transformers")
+    folder = load().folder
+    shutil.copyfile(folder / "model-float32.safetensors", folder / "model.safetensors")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    ours = load().model.state_dict()
+    for name, weight in theirs.model.state_dict().items():
+        assert torch.equal(weight, ours[f"model.{name}"])
+    assert json.loads((folder / "config.json").read_text())["model_type"] == "llama"
+
+
+@pytest.mark.model
+def test_real_model_loads_within_its_time():
+    import time
+
+    load_model("smollm2-135m", "float32")
+    start = time.process_time()
+    loaded = load_model("smollm2-135m", "float32")
+    assert time.process_time() - start < 1.5
+    assert sum(weight.numel() for weight in loaded.model.state_dict().values()) == 134_515_008

@@ -1,0 +1,81 @@
+"""Sizes of a model, from GGUF metadata and from config.json. Chapter 14."""
+
+from dataclasses import asdict, replace
+
+import pytest
+import torch
+
+from mini_vllm.errors import ConfigError, CorruptModelFileError
+from mini_vllm.models.config import ModelConfig, item_bytes
+
+SMOLLM2 = {
+    "general.architecture": "llama",
+    "llama.block_count": 30,
+    "llama.context_length": 8192,
+    "llama.embedding_length": 576,
+    "llama.feed_forward_length": 1536,
+    "llama.attention.head_count": 9,
+    "llama.attention.head_count_kv": 3,
+    "llama.rope.freq_base": 100000.0,
+    "llama.attention.layer_norm_rms_epsilon": 9.999999747378752e-06,
+    "llama.vocab_size": 49152,
+    "llama.rope.dimension_count": 64,
+}
+
+
+def test_from_gguf():
+    config = ModelConfig.from_gguf(SMOLLM2)
+    assert (config.head_dim, config.num_key_value_heads, config.tie_word_embeddings) == (64, 3, True)
+    assert not ModelConfig.from_gguf(SMOLLM2, frozenset({"output.weight"})).tie_word_embeddings
+
+
+def test_kv_bytes_per_token_by_hand():
+    # 2 (key, value) · 30 layers · 3 KV heads · 64 numbers · bytes per number
+    config = ModelConfig.from_gguf(SMOLLM2)
+    assert config.kv_bytes_per_token(torch.bfloat16) == 23_040
+    assert config.kv_bytes_per_token("float32") == 46_080
+    with pytest.raises(ConfigError, match="int3"):
+        item_bytes("int3")
+
+
+def test_number_of_weights():
+    shapes = ModelConfig.from_gguf(SMOLLM2).tensor_shapes().values()
+    assert sum(torch.Size(shape).numel() for shape in shapes) == 134_515_008
+
+
+def test_json_round_trip():
+    config = ModelConfig.from_gguf(SMOLLM2)
+    assert ModelConfig.from_json(config.to_json()) == config
+    for broken in ("", "[]", "{}", config.to_json()[:100], config.to_json().replace("576", "0")):
+        with pytest.raises(CorruptModelFileError):
+            ModelConfig.from_json(broken)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("general.architecture", "mamba", "'mamba'"),
+        ("llama.block_count", None, "block_count is missing"),
+        ("llama.block_count", "thirty", "'thirty'"),
+        ("llama.block_count", 0, "num_hidden_layers=0"),
+        ("llama.attention.head_count", 0, "0 attention heads"),
+        ("llama.attention.head_count_kv", 4, "num_key_value_heads=4"),
+        ("llama.rope.dimension_count", 32, "32 of 64"),
+        ("llama.rope.scaling.type", "yarn", "'yarn'"),
+        ("llama.expert_count", 8, "8 experts"),
+    ],
+)
+def test_what_is_refused(key, value, message):
+    metadata = {**SMOLLM2, key: value}
+    if value is None:
+        del metadata[key]
+    with pytest.raises(CorruptModelFileError, match=message):
+        ModelConfig.from_gguf(metadata)
+
+
+def test_impossible_sizes():
+    with pytest.raises(ConfigError, match="head_dim=7"):
+        replace(ModelConfig.tiny(), head_dim=7)
+    with pytest.raises(ConfigError, match="hidden_size=0"):
+        replace(ModelConfig.tiny(), hidden_size=0)
+    assert asdict(ModelConfig.tiny())["vocab_size"] == 128
