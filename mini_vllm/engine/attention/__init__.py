@@ -1,0 +1,1 @@
+"""Attention over the paged KV cache, one file a backend. Chapters 13 and 14."""

@@ -1,0 +1,82 @@
+"""Paged attention in plain torch: gather the pages, then scaled dot product. The reference backend. Chapter 14."""
+
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+
+from mini_vllm.engine.attention.backend import AttentionMetadata
+
+
+class TorchPagedAttention:
+    """Decodes of all requests run as one padded batch; each prefill chunk runs alone, without padding."""
+
+    def forward(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kv_cache: torch.Tensor, meta: AttentionMetadata
+    ) -> torch.Tensor:
+        """See `AttentionBackend.forward`."""
+        num_kv_heads, head_dim = k.shape[1:]
+        keys = kv_cache[0].view(-1, num_kv_heads, head_dim)  # [slots, Hkv, D]
+        values = kv_cache[1].view(-1, num_kv_heads, head_dim)
+        keys[meta.slot_mapping] = k
+        values[meta.slot_mapping] = v
+
+        if not meta.scratch:
+            meta.scratch = _prepare(meta, block_size=kv_cache.shape[2])
+        out = torch.empty_like(q)
+        if (decodes := meta.scratch["decodes"]) is not None:
+            rows, slots, mask = decodes
+            out[rows] = _decode(q[rows], keys[slots], values[slots], mask)
+        for first_row, end_row, slots, mask in meta.scratch["prefills"]:
+            out[first_row:end_row] = _prefill(q[first_row:end_row], keys[slots], values[slots], mask)
+        return out
+
+
+def _prepare(meta: AttentionMetadata, block_size: int) -> dict:
+    """Index tensors of this step: which cache slots each request reads, and which of them each row may see."""
+    starts = meta.query_start_loc.tolist()
+    seq_lens = meta.seq_lens.tolist()
+    query_lens = [end - start for start, end in pairwise(starts)]
+    positions = torch.arange(meta.max_seq_len)
+    # [R, max_seq_len]: slot of every position; positions past the end fall on the null block or are masked.
+    slots = meta.block_table.long()[:, positions // block_size] * block_size + positions % block_size
+
+    decodes = None
+    decoding = [i for i, n in enumerate(query_lens) if n == 1]
+    if decoding:
+        lens = meta.seq_lens[decoding]
+        longest = int(lens.max())
+        mask = positions[:longest] < lens[:, None]  # [B, longest]
+        decodes = (meta.query_start_loc[decoding].long(), slots[decoding, :longest], mask[:, None, None, :])
+
+    prefills = []
+    for i, n in enumerate(query_lens):
+        if n > 1:
+            seq_len = seq_lens[i]
+            row_positions = torch.arange(seq_len - n, seq_len)
+            mask = positions[:seq_len] <= row_positions[:, None]  # [n, seq_len]: a row sees itself and the past
+            prefills.append((starts[i], starts[i + 1], slots[i, :seq_len], mask))
+    return {"decodes": decodes, "prefills": prefills}
+
+
+def _decode(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """q: [B, H, D]; k, v: [B, L, Hkv, D]; mask: [B, 1, 1, L]. Returns [B, H, D].
+
+    The G = H / Hkv query heads that share a KV head take the place of query positions: no copy of K and V.
+    """
+    batch, num_heads, head_dim = q.shape
+    grouped = q.view(batch, k.shape[2], num_heads // k.shape[2], head_dim)  # [B, Hkv, G, D]
+    out = F.scaled_dot_product_attention(grouped, k.transpose(1, 2), v.transpose(1, 2), attn_mask=mask)
+    return out.reshape(batch, num_heads, head_dim)
+
+
+def _prefill(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """q: [n, H, D]; k, v: [L, Hkv, D]; mask: [n, L]. Returns [n, H, D]."""
+    out = F.scaled_dot_product_attention(
+        q.transpose(0, 1)[None],
+        k.transpose(0, 1)[None],
+        v.transpose(0, 1)[None],
+        attn_mask=mask,
+        enable_gqa=True,
+    )
+    return out[0].transpose(0, 1)

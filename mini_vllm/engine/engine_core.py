@@ -1,0 +1,78 @@
+"""A scheduler and a model runner in one loop. Knows token ids; knows no text. Chapter 14."""
+
+from collections.abc import Iterable
+
+from mini_vllm.config import SchedulerConfig
+from mini_vllm.core.kv_cache_manager import KVCacheManager
+from mini_vllm.core.output import RequestOutput
+from mini_vllm.core.scheduler import Scheduler
+from mini_vllm.core.step_loop import StepLoop
+from mini_vllm.engine.model_runner import ModelRunner
+from mini_vllm.errors import DuplicateRequestError, InvalidRequestError, PromptTooLongError, SchedulerContractError
+from mini_vllm.request import Request
+from mini_vllm.trace.recorder import Trace
+
+
+class EngineCore:
+    """Refuses what can never work, then steps. The trace covers the run since the engine was last idle."""
+
+    def __init__(self, model, config: SchedulerConfig, scheduler_cls: type = Scheduler, attn_backend=None):
+        self.model = model
+        self.config = config
+        self.scheduler_cls = scheduler_cls
+        self.runner = ModelRunner(model, config.num_gpu_blocks, config.block_size, attn_backend)
+        self.reset()
+
+    def reset(self) -> None:
+        """A fresh scheduler and trace; whatever was under way is dropped. The weights and the KV pool stay."""
+        self.runner.states.clear()
+        self.loop = StepLoop(self.scheduler_cls(self.config), self.config, self.runner.execute, kind="engine")
+
+    @property
+    def trace(self) -> Trace:
+        return self.loop.trace
+
+    def validate(self, request: Request) -> None:
+        """Raise a subclass of InvalidRequestError if this request can never be served here."""
+        limit, vocab = self.config.max_model_len, self.model.config.vocab_size
+        if request.request_id in self.loop.watch.requests:
+            raise DuplicateRequestError(f"request id {request.request_id!r} is in use; wait for it or choose another")
+        if request.num_prompt_tokens >= limit:
+            raise PromptTooLongError(
+                f"request {request.request_id!r} has {request.num_prompt_tokens} prompt tokens; max_model_len is "
+                f"{limit} and one place must stay for a new token: shorten the prompt to {limit - 1}, or build the "
+                f"engine with a larger max_model_len (the model allows {self.model.config.max_position_embeddings})"
+            )
+        outside = next((t for t in request.prompt_token_ids if not 0 <= t < vocab), None)
+        if outside is not None:
+            raise InvalidRequestError(
+                f"request {request.request_id!r} holds token id {outside}; the vocabulary is 0..{vocab - 1}: was the "
+                "text encoded with another model's tokenizer?"
+            )
+        KVCacheManager.refuse_if_never_fits(self.config, request)
+
+    def add_request(self, request: Request, prompt: str | None = None) -> None:
+        """Queue a request. `prompt` is its text, for the trace only."""
+        self.validate(request)
+        if not self.has_unfinished_requests():
+            self.reset()
+        self.loop.add_request(request, prompt)
+
+    def abort(self, request_ids: Iterable[str]) -> None:
+        """End requests early. A scheduler that cannot do that loses everything: the engine must stay usable."""
+        try:
+            self.loop.abort(request_ids)
+        except SchedulerContractError:
+            self.reset()
+            raise
+
+    def has_unfinished_requests(self) -> bool:
+        return self.loop.has_unfinished_requests()
+
+    def step(self) -> list[RequestOutput]:
+        """One step of the loop. If anything in it raises, the engine is emptied first, so that it stays usable."""
+        try:
+            return self.loop.step()
+        except BaseException:
+            self.reset()
+            raise

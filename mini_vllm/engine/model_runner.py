@@ -1,0 +1,106 @@
+"""Turns a plan into one forward pass over all scheduled tokens. Knows the model and the KV tensors; decides nothing.
+
+Several requests, prompt chunks and single decode tokens alike, are laid end to end in one ragged batch. Chapter 14.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from mini_vllm.core.output import ModelRunnerOutput, SchedulerOutput
+from mini_vllm.engine.attention.backend import AttentionBackend, AttentionMetadata
+from mini_vllm.engine.attention.torch import TorchPagedAttention
+from mini_vllm.engine.sampler import Sampler
+
+
+@dataclass
+class _RequestState:
+    """The worker's copy of a request: the plan carries only what changed."""
+
+    token_ids: list[int]
+    block_ids: list[int]
+    num_computed_tokens: int = 0
+
+
+class ModelRunner:
+    """model: `LlamaForCausalLM`. The KV pool has one block more than `num_gpu_blocks`: block 0, the null block."""
+
+    def __init__(self, model, num_gpu_blocks: int, block_size: int, attn_backend: AttentionBackend | None = None):
+        self.model = model
+        self.block_size = block_size
+        self.attn_backend = attn_backend or TorchPagedAttention()
+        self.sampler = Sampler()
+        self.states: dict[str, _RequestState] = {}
+        cfg = model.config
+        # Zeros, not empty: a masked position has weight 0, and 0 times a stray NaN would still be NaN.
+        shape = (2, num_gpu_blocks + 1, block_size, cfg.num_key_value_heads, cfg.head_dim)
+        self.kv_caches = [torch.zeros(shape, dtype=model.dtype) for _ in range(cfg.num_hidden_layers)]
+
+    @torch.inference_mode()
+    def execute(self, plan: SchedulerOutput) -> ModelRunnerOutput:
+        """Run one step; the requests' rows stand in the order of `plan.num_scheduled_tokens`."""
+        self._update_states(plan)
+        if not plan.num_scheduled_tokens:
+            return ModelRunnerOutput()
+        req_ids = list(plan.num_scheduled_tokens)
+        input_ids, positions, meta = self._prepare_inputs(plan.num_scheduled_tokens)
+        hidden = self.model(input_ids, positions, self.kv_caches, self.attn_backend, meta)  # [T, hidden]
+
+        # Only a request whose piece reaches the end of its known tokens gets a new one.
+        at_end = [
+            i for i, r in enumerate(req_ids) if self.states[r].num_computed_tokens == len(self.states[r].token_ids)
+        ]
+        sampled: dict[str, list[int]] = {req_id: [] for req_id in req_ids}
+        if at_end:
+            last_rows = meta.query_start_loc[1:].long()[at_end] - 1
+            logits = self.model.compute_logits(hidden[last_rows])  # [len(at_end), vocab]
+            for i, token_id in zip(at_end, self.sampler.sample(logits), strict=True):
+                sampled[req_ids[i]].append(token_id)
+                self.states[req_ids[i]].token_ids.append(token_id)
+        return ModelRunnerOutput(sampled)
+
+    def _update_states(self, plan: SchedulerOutput) -> None:
+        for req_id in plan.finished_req_ids:
+            self.states.pop(req_id, None)
+        for new in plan.scheduled_new_reqs:
+            self.states[new.req_id] = _RequestState(
+                list(new.prompt_token_ids), list(new.block_ids), new.num_computed_tokens
+            )
+        for cached in plan.scheduled_cached_reqs:
+            state = self.states[cached.req_id]
+            state.num_computed_tokens = cached.num_computed_tokens
+            state.block_ids = (
+                list(cached.new_block_ids) if cached.resumed else state.block_ids + list(cached.new_block_ids)
+            )
+
+    def _prepare_inputs(
+        self, num_scheduled_tokens: dict[str, int]
+    ) -> tuple[torch.Tensor, torch.Tensor, AttentionMetadata]:
+        """Lay the scheduled tokens of all requests end to end; advances `num_computed_tokens` of the states."""
+        input_ids: list[int] = []
+        positions: list[int] = []
+        slot_mapping: list[int] = []
+        starts, seq_lens, tables = [0], [], []
+        for req_id, n in num_scheduled_tokens.items():
+            state = self.states[req_id]
+            first = state.num_computed_tokens
+            end = first + n
+            input_ids += state.token_ids[first:end]
+            positions += range(first, end)
+            slot_mapping += [
+                state.block_ids[p // self.block_size] * self.block_size + p % self.block_size for p in range(first, end)
+            ]
+            starts.append(starts[-1] + n)
+            seq_lens.append(end)
+            tables.append(state.block_ids)
+            state.num_computed_tokens = end
+        width = max(map(len, tables))
+        meta = AttentionMetadata(
+            query_start_loc=torch.tensor(starts, dtype=torch.int32),
+            seq_lens=torch.tensor(seq_lens, dtype=torch.int32),
+            block_table=torch.tensor([table + [0] * (width - len(table)) for table in tables], dtype=torch.int32),
+            slot_mapping=torch.tensor(slot_mapping),
+            max_query_len=max(num_scheduled_tokens.values()),
+            max_seq_len=max(seq_lens),
+        )
+        return torch.tensor(input_ids), torch.tensor(positions), meta
