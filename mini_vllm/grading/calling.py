@@ -1,0 +1,128 @@
+"""Calls a learner's function and turns what comes back into plain data. Judges nothing. All chapters.
+
+An outcome is one of
+    {"value": plain data, "printed": text}
+    {"error": "ZeroDivisionError: …", "line": "return a / 0", "printed": text}     it raised
+    {"refused": "…"}                                                              not plain data
+    {"stub": True}                                                                 still the empty stub
+    {"timeout": seconds}
+"""
+
+import contextlib
+import io
+import itertools
+import json
+import math
+import signal
+import threading
+import traceback
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from mini_vllm.grading.exercise import Case, Exercise
+
+MAX_RESULT_CHARS = 1_000_000
+MAX_PRINTED_CHARS = 2_000
+DICT_VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
+LAZY: tuple[type, ...] = (types.GeneratorType, range, map, filter, zip, *DICT_VIEWS)
+
+
+class NotPlain(Exception):
+    """A result that cannot be compared as data; the message says what to return instead."""
+
+
+class OutOfTime(BaseException):
+    """Raised inside a learner's function that runs for too long. No `except Exception` catches it."""
+
+
+def to_plain(value: Any) -> Any:
+    """`value` as exact built-in types: tuples and lazy sequences become lists, numpy values their built-in twins.
+
+    The test is type(x) is …, not isinstance: an object of the learner's own could claim to equal everything.
+    """
+    kind = type(value)
+    if value is None or kind in (bool, int, str):
+        return value
+    if kind is float:
+        if not math.isfinite(value):
+            raise NotPlain(f"the result holds {value!r}, which is no finite number")
+        return value
+    if kind in (list, tuple):
+        return [to_plain(item) for item in value]
+    if kind is dict:
+        if any(type(key) is not str for key in value):
+            raise NotPlain("the result is a dict with keys that are no strings")
+        return {key: to_plain(item) for key, item in value.items()}
+    if kind in LAZY:
+        return to_plain(list(itertools.islice(value, MAX_RESULT_CHARS)))
+    if kind.__module__ == "numpy" and hasattr(value, "tolist"):
+        return to_plain(value.tolist())
+    raise NotPlain(f"the result holds an object of type {kind.__name__}; return numbers, strings, lists and dicts")
+
+
+class _Printed(io.TextIOBase):
+    """Keeps the first characters that a function prints, so that print() for debugging harms nothing."""
+
+    def __init__(self):
+        self.text = ""
+
+    def write(self, text: str) -> int:
+        self.text = (self.text + text)[:MAX_PRINTED_CHARS]
+        return len(text)
+
+
+def call_once(exercise: Exercise, fn: Callable, case: Case) -> dict:
+    """The outcome of one call. KeyboardInterrupt and OutOfTime pass through."""
+    printed = _Printed()
+    try:
+        with contextlib.redirect_stdout(printed):
+            value = to_plain(fn(*exercise.arguments(case)))
+        if len(json.dumps(value)) > MAX_RESULT_CHARS:
+            raise NotPlain(f"the result has over {MAX_RESULT_CHARS:,} characters")
+    except NotImplementedError:
+        return {"stub": True}
+    except NotPlain as error:
+        return {"refused": str(error), "printed": printed.text}
+    except (KeyboardInterrupt, OutOfTime):
+        raise
+    except BaseException as error:  # sys.exit() in a learner's function ends the call, not the check
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        message = f"{type(error).__name__}: {error}".rstrip(": ")
+        return {"error": message[:500], "line": (last.line or "")[:200], "printed": printed.text}
+    return {"value": value, "printed": printed.text}
+
+
+def call_all(exercise: Exercise, fn: Callable, cases: list[Case], limit_s: float | None = None) -> list[dict]:
+    """Outcomes in the order of `cases`; stops after a stub, an exception or the time limit."""
+    outcomes: list[dict] = []
+    try:
+        with time_limit(limit_s):
+            for case in cases:
+                outcomes.append(call_once(exercise, fn, case))
+                if "value" not in outcomes[-1] and "refused" not in outcomes[-1]:
+                    break
+    except OutOfTime:
+        outcomes.append({"timeout": limit_s})
+    return outcomes
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float | None) -> Iterator[None]:
+    """Raise OutOfTime in the block after `seconds`. Without effect on Windows and outside the main thread."""
+    usable = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+    if not seconds or not usable:
+        yield
+        return
+
+    def end_it(signum, frame):
+        raise OutOfTime
+
+    before = signal.signal(signal.SIGALRM, end_it)
+    # Again every second: a bare `except:` in an endless loop swallows one OutOfTime, and nbval's limit takes over.
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

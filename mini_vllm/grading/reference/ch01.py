@@ -1,0 +1,227 @@
+"""Right answers and known mistakes of chapter 1. Never importable in a graded kernel. Chapter 1."""
+
+import statistics
+
+from mini_vllm.batching import ContinuousBatcher, SimRequest, run_batches
+
+
+def _batches(items: list, batch_size: int) -> list[list]:
+    return [items[start : start + batch_size] for start in range(0, len(items), batch_size)]
+
+
+# --- e1 -------------------------------------------------------------------------------------------------------
+
+
+def static_waste(output_lens: list[int], batch_size: int) -> float:
+    paid = sum(batch_size * max(batch) for batch in _batches(output_lens, batch_size))
+    return 1 - sum(output_lens) / paid
+
+
+def mean_of_batch_wastes(output_lens: list[int], batch_size: int) -> float:
+    batches = _batches(output_lens, batch_size)
+    return statistics.fmean(1 - sum(batch) / (batch_size * max(batch)) for batch in batches)
+
+
+def empty_slots_forgotten(output_lens: list[int], batch_size: int) -> float:
+    paid = sum(len(batch) * max(batch) for batch in _batches(output_lens, batch_size))
+    return 1 - sum(output_lens) / paid
+
+
+def mean_and_empty_slots_forgotten(output_lens: list[int], batch_size: int) -> float:
+    return statistics.fmean(1 - sum(batch) / (len(batch) * max(batch)) for batch in _batches(output_lens, batch_size))
+
+
+def one_longest_for_all(output_lens: list[int], batch_size: int) -> float:
+    paid = batch_size * len(_batches(output_lens, batch_size)) * max(output_lens)
+    return 1 - sum(output_lens) / paid
+
+
+# --- e2 -------------------------------------------------------------------------------------------------------
+
+
+def _by_length(output_lens: list[int], longest_first: bool) -> list[int]:
+    return sorted(range(len(output_lens)), key=output_lens.__getitem__, reverse=longest_first)
+
+
+def bucket(output_lens: list[int], batch_size: int) -> list[list[int]]:
+    """Longest first: every batch but the last is full, and the part-filled one is the cheapest.
+
+    The i-th longest batch of any grouping is at least as long as the request at place (i - 1) * batch_size of the
+    sorted list, since the i - 1 batches before it hold at most that many requests. This grouping reaches the bound.
+    """
+    return _batches(_by_length(output_lens, longest_first=True), batch_size)
+
+
+def shortest_first(output_lens: list[int], batch_size: int) -> list[list[int]]:
+    return _batches(_by_length(output_lens, longest_first=False), batch_size)
+
+
+def arrival_order(output_lens: list[int], batch_size: int) -> list[list[int]]:
+    return _batches(list(range(len(output_lens))), batch_size)
+
+
+def last_batch_dropped(output_lens: list[int], batch_size: int) -> list[list[int]]:
+    return [batch for batch in bucket(output_lens, batch_size) if len(batch) == batch_size]
+
+
+# --- e3 -------------------------------------------------------------------------------------------------------
+
+
+def continuous_schedule(requests: list[tuple], num_slots: int) -> list[list[str]]:
+    """The chapter's own ContinuousBatcher on the step clock; prompts of one token."""
+    sim_requests = [SimRequest(name, 1, output_len, arrival) for name, arrival, output_len in requests]
+    trace = run_batches(ContinuousBatcher, sim_requests, num_slots).trace
+    return [[name for name, _ in record["scheduled"]] for record in trace.steps]
+
+
+def schedule_with(
+    requests: list[tuple], num_slots: int, *, hole_lasts=0, door=False, by_id=False, last_in_first_out=False
+) -> list[list[str]]:
+    """Continuous batching with one mistake built in. hole_lasts: steps for which a left slot stays empty."""
+    to_come, waiting = list(requests), list[tuple]()
+    running, schedule = dict[str, int](), list[list[str]]()
+    holes: list[int] = []  # for each left slot, the steps for which it stays empty
+    while to_come or waiting or running:
+        while to_come and to_come[0][1] <= len(schedule):
+            waiting.append(to_come.pop(0))
+        may_join = num_slots - len(running) - len(holes) if not (door and running) else 0
+        for _ in range(min(may_join, len(waiting))):
+            name, _, output_len = waiting.pop(-1 if last_in_first_out else 0)
+            running[name] = output_len
+        schedule.append(sorted(running) if by_id else list(running))
+        holes = [left - 1 for left in holes if left > 1]
+        running = {name: left - 1 for name, left in running.items()}
+        done = [name for name, left in running.items() if left == 0]
+        holes += [hole_lasts] * (len(done) if hole_lasts else 0)
+        for name in done:
+            del running[name]
+    return schedule
+
+
+def stops_at_a_gap(requests: list[tuple], num_slots: int) -> list[list[str]]:
+    """Ends when nobody is there, although somebody is still to come."""
+    schedule = continuous_schedule(requests, num_slots)
+    first_arrival = requests[0][1]
+    gaps = [step for step, names in enumerate(schedule) if not names and step >= first_arrival]
+    return schedule[: gaps[0]] if gaps else schedule
+
+
+def gaps_left_out(requests: list[tuple], num_slots: int) -> list[list[str]]:
+    return [names for names in continuous_schedule(requests, num_slots) if names]
+
+
+def all_there_at_once(requests: list[tuple], num_slots: int) -> list[list[str]]:
+    return schedule_with([(name, 0, output_len) for name, _, output_len in requests], num_slots)
+
+
+# --- b1 -------------------------------------------------------------------------------------------------------
+
+
+def deliver(plan, rows, sampled, prompt_left) -> dict[str, int]:
+    return {name: token for name, token in zip(rows, sampled, strict=True) if prompt_left[name] == 0}
+
+
+def deliver_unfinished_prompts_too(plan, rows, sampled, prompt_left) -> dict[str, int]:
+    return dict(zip(rows, sampled, strict=True))
+
+
+def deliver_in_plan_order(plan, rows, sampled, prompt_left) -> dict[str, int]:
+    return deliver(plan, plan, sampled, prompt_left)
+
+
+def deliver_as_given(plan, rows, sampled, prompt_left) -> dict[str, int]:
+    return dict(zip(plan, sampled, strict=True))
+
+
+def deliver_sorted(plan, rows, sampled, prompt_left) -> dict[str, int]:
+    return deliver(plan, sorted(rows), sampled, prompt_left)
+
+
+def deliver_all_sorted(plan, rows, sampled, prompt_left) -> dict[str, int]:
+    return dict(zip(sorted(rows), sampled, strict=True))
+
+
+ANSWERS = {
+    "c01-e1": static_waste,
+    "c01-e2": bucket,
+    "c01-e3": continuous_schedule,
+    "c01-b1": deliver,
+}
+
+_SORTED = "Sorted ids look right only while they grow with the rows. Once a left row is taken again they do not."
+
+MISTAKES = {
+    "c01-e1": [
+        (
+            "That is the mean of the batches' wastes. A batch that runs 100 steps must count 50 times as much as one "
+            "that runs 2: add up slot-steps first, divide once.",
+            mean_of_batch_wastes,
+        ),
+        (
+            "That leaves out the empty slots of the last batch. Nobody advances in them either, and they are paid for.",
+            empty_slots_forgotten,
+        ),
+        (
+            "That is the mean of the batches' wastes, and the empty slots of the last batch are left out. Add up "
+            "slot-steps first, all batch_size slots of every batch, and divide once.",
+            mean_and_empty_slots_forgotten,
+        ),
+        (
+            "That lets every batch run as long as the longest request of all. Each batch ends with its own longest.",
+            one_longest_for_all,
+        ),
+        ("That is the useful share. The waste is the rest: 1 minus it.", lambda o, b: 1 - static_waste(o, b)),
+        ("That is in percent. A share lies between 0 and 1.", lambda o, b: 100 * static_waste(o, b)),
+    ],
+    "c01-e2": [
+        (
+            "That is shortest first. When the last batch is not full, it then holds the longest requests, and the "
+            "room left in it is the room they needed: let the short ones have the part-filled batch.",
+            shortest_first,
+        ),
+        ("That is the order of arrival: a long request makes the short ones beside it wait.", arrival_order),
+        ("The last batch is dropped when it is not full. Its requests are still waiting.", last_batch_dropped),
+    ],
+    "c01-e3": [
+        (
+            "A slot that is free at the end of step k stays empty in step k+1. Fill free slots at the start of a step, "
+            "after the leavers of the step before are gone.",
+            lambda r, s: schedule_with(r, s, hole_lasts=1),
+        ),
+        (
+            "That is static batching: nobody joins until the whole batch is done. Look for free slots in every step.",
+            lambda r, s: schedule_with(r, s, door=True),
+        ),
+        (
+            "It stops when nobody is there, although somebody is still to come. An idle step is an empty list.",
+            stops_at_a_gap,
+        ),
+        ("Steps in which nobody advances are left out. An idle step is an empty list.", gaps_left_out),
+        (
+            "Requests join before they have arrived. In step k only those with arrival_step <= k are there.",
+            all_there_at_once,
+        ),
+        (
+            "The newest of those waiting joins first. The one that has waited longest has the next slot.",
+            lambda r, s: schedule_with(r, s, last_in_first_out=True),
+        ),
+        (
+            "Within a step the ids are sorted by name. They stand in the order in which they joined.",
+            lambda r, s: schedule_with(r, s, by_id=True),
+        ),
+    ],
+    "c01-b1": [
+        ("That is the function as given.", deliver_as_given),
+        (
+            "The rows are right now. But a row whose prompt is not through is sampled too, and the token is noise.",
+            deliver_unfinished_prompts_too,
+        ),
+        (
+            "Unfinished prompts get nothing now, as it should be. But tokens are still handed out in the plan's order, "
+            "and they were computed in the order of the rows.",
+            deliver_in_plan_order,
+        ),
+        (_SORTED, deliver_sorted),
+        (_SORTED + " And a row whose prompt is not through is sampled too.", deliver_all_sorted),
+    ],
+}
