@@ -79,7 +79,8 @@ def open_page(browser, base_url):
 
     def open_(address: str, width: int = 1280, scheme: str = "light"):
         viewport = {"width": width, "height": 900}
-        context = browser.new_context(viewport=viewport, color_scheme=scheme)
+        # Reduced motion: axe would otherwise measure the contrast of letters that are just fading in.
+        context = browser.new_context(viewport=viewport, color_scheme=scheme, reduced_motion="reduce")
         contexts.append(context)
         context.set_default_timeout(20_000)
         context.route("**/*", guard)

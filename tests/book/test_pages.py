@@ -9,7 +9,7 @@ from tests.book.conftest import ROOT
 
 pytestmark = pytest.mark.browser
 
-NEXT = "button[aria-label='Next step']"
+NEXT = "button[aria-label='Step forward']"
 STATUS = "[role=status], [aria-live]"
 
 # Text that a reader would see as broken: TeX that was not set, MyST that was not parsed.

@@ -98,8 +98,9 @@ def test_measured_outputs_stay_until_code_before_them_changes():
 )
 def test_traces_of_this_machine_are_refused(output, word):
     cell = code("print()") | {"id": "c-000", "outputs": [output]}
-    (problem,) = fmt.problems(notebook(cell), ROOT)
-    assert word in problem and "c-000" in problem
+    found = fmt.problems(notebook(cell), ROOT)  # several where the clone lies in the temporary or the home folder
+    assert any(word in problem for problem in found)
+    assert all("c-000" in problem for problem in found)
 
 
 def test_printed_pieces_are_joined():
