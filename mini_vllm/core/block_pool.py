@@ -110,7 +110,9 @@ class BlockPool:
             counts[block] += block != NULL_BLOCK
         queue = self.free_queue()
         assert counts == self.ref_count, f"block tables count {counts}, the pool {self.ref_count}"
-        assert len(queue) == len(set(queue)) == self.num_free_blocks, f"free queue {queue}, count {self.num_free_blocks}"
+        assert len(queue) == len(set(queue)) == self.num_free_blocks, (
+            f"free queue {queue}, count {self.num_free_blocks}"
+        )
         idle = {block for block in range(1, self.num_gpu_blocks + 1) if counts[block] == 0}
         assert set(queue) == idle, f"free queue {sorted(queue)}, blocks without an owner {sorted(idle)}"
         registered = {(block, h) for h, blocks in self.cached.items() for block in blocks}

@@ -60,7 +60,10 @@ class Scheduler:
         while index < len(running) and budget > 0:
             request = running[index]
             num_new_tokens = min(
-                self._num_tokens_to_compute(request), threshold, budget, cfg.max_model_len - request.num_computed_tokens - 1
+                self._num_tokens_to_compute(request),
+                threshold,
+                budget,
+                cfg.max_model_len - request.num_computed_tokens - 1,
             )
             if num_new_tokens <= 0:
                 index += 1
