@@ -116,7 +116,7 @@ def problems(nb: dict, root: Path) -> list[str]:
                 found.append(f"{where} wrote to stderr: {text.strip()[:120]!r}. Mend the cause, or print it.")
             if address := ADDRESS.search(text):
                 found.append(f"{where} shows the address {address[0]}: give the object a repr, or end with ;")
-            for path in (path for path in here if path in text):
+            for path in [path for path in here if path in text][:1]:
                 found.append(f"{where} shows {here[path]} ({path}): print a relative path")
     return found
 

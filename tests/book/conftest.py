@@ -82,7 +82,7 @@ def open_page(browser, base_url):
         # Reduced motion: axe would otherwise measure the contrast of letters that are just fading in.
         context = browser.new_context(viewport=viewport, color_scheme=scheme, reduced_motion="reduce")
         contexts.append(context)
-        context.set_default_timeout(20_000)
+        context.set_default_timeout(10_000)
         context.route("**/*", guard)
         page = context.new_page()
         page.on("console", lambda message: message.type == "error" and findings.append(message.text))

@@ -9,7 +9,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 NOTEBOOK_FOLDERS = ("notebooks", "exercises", "solutions")
-NOT_OURS = {".git", ".venv", "venv", "_build", "__pycache__", ".pytest_cache", ".ruff_cache", ".mypy_cache"}
+NOT_OURS = {
+    ".git", ".venv", "venv", "_build", "__pycache__", ".pytest_cache", ".ruff_cache", ".mypy_cache", ".hypothesis",
+}  # fmt: skip
 TEXT_SUFFIXES = {
     ".py", ".md", ".ipynb", ".toml", ".txt", ".yml", ".yaml", ".cfg", ".css", ".js", ".html", ".svg", ".json",
     ".jsonl", ".jinja", "", ".bib",
