@@ -73,6 +73,10 @@ class Request:
     num_plans_in_flight: int = field(default=0, init=False)
     num_stale_plans: int = field(default=0, init=False)  # of these, planned before the latest preemption
     is_prefill_chunk: bool = field(default=False, init=False)  # its latest piece ended before its known tokens
+    # Kept at hand, because they are asked for every token.
+    stop_token_ids: frozenset[int] = field(default=frozenset(), init=False, repr=False)
+    longest: int = field(default=0, init=False, repr=False)  # prompt and max_tokens together
+    quiet_until: int = field(default=0, init=False, repr=False)  # see KVCacheManager.allocate_slots
 
     def __post_init__(self) -> None:
         if not self.prompt_token_ids:
@@ -83,6 +87,10 @@ class Request:
         self.prompt_token_ids = list(self.prompt_token_ids)
         self.token_ids = list(self.prompt_token_ids)
         self.num_prompt_tokens = len(self.prompt_token_ids)
+        params = self.sampling_params
+        self.longest = self.num_prompt_tokens + params.max_tokens
+        eos = () if params.ignore_eos or self.eos_token_id is None else (self.eos_token_id,)
+        self.stop_token_ids = frozenset((*params.stop_token_ids, *eos))
 
     @property
     def num_tokens(self) -> int:
@@ -113,13 +121,12 @@ class Request:
 
     def append_output(self, token_id: int, max_model_len: int) -> bool:
         """Take one sampled token; return True if it was the last. The order of the tests is vLLM's."""
-        token_ids, params = self.token_ids, self.sampling_params
-        token_ids.append(token_id)
-        if (token_id == self.eos_token_id and not params.ignore_eos) or token_id in params.stop_token_ids:
+        self.token_ids.append(token_id)
+        if token_id in self.stop_token_ids:
             self.transition_to(FINISHED_STOPPED)
             return True
-        num_tokens = len(token_ids)
-        if num_tokens >= max_model_len or num_tokens - self.num_prompt_tokens >= params.max_tokens:
+        num_tokens = len(self.token_ids)
+        if num_tokens >= self.longest or num_tokens >= max_model_len:
             self.transition_to(FINISHED_LENGTH_CAPPED)
             return True
         return False

@@ -1,4 +1,4 @@
-"""The scheduler one step ahead: plans step s + 1 while step s runs. Knows what is planned and not yet known. Chapter 11.
+"""The scheduler one step ahead: plans step s + 1 while step s runs. Knows what is planned, not yet known. Chapter 11.
 
     plan 0   plan 1   plan 2           CPU
          run 0    run 1    run 2       worker
@@ -29,22 +29,20 @@ class AsyncScheduler(Scheduler):
         self._plans_in_flight: deque[tuple[SchedulerOutput, list[Request]]] = deque()
 
     def _num_tokens_to_compute(self, request: Request) -> int:
-        """As in the synchronous scheduler, placeholders included; 0 if the step in flight brings the last token."""
+        """Known tokens and placeholders less the computed ones; 0 if the step in flight brings the last token."""
         open_placeholders = request.num_output_placeholders
-        last = request.num_prompt_tokens + request.sampling_params.max_tokens
-        if open_placeholders and request.num_computed_tokens + 2 - open_placeholders >= last:
+        if request.num_computed_tokens + 2 - open_placeholders >= request.longest:
             return 0
         return len(request.token_ids) + open_placeholders - request.num_computed_tokens
 
-    def _after_schedule(self, plan: SchedulerOutput) -> None:
-        planned = [self.requests[req_id] for req_id in plan.num_scheduled_tokens]
+    def _after_schedule(self, plan: SchedulerOutput, planned: list[Request]) -> None:
         for request, num_tokens in zip(planned, plan.num_scheduled_tokens.values(), strict=True):
             request.num_in_flight_tokens += num_tokens
             request.num_plans_in_flight += 1
             if request.num_computed_tokens + num_tokens == request.num_tokens + request.num_output_placeholders:
                 request.num_output_placeholders += 1
         self._plans_in_flight.append((plan, planned))
-        super()._after_schedule(plan)
+        super()._after_schedule(plan, planned)
 
     def update_from_output(self, plan: SchedulerOutput, output: ModelRunnerOutput) -> list[RequestOutput]:
         """Outputs come in the order of their plans, each one plan late."""

@@ -41,12 +41,16 @@ class BlockPool:
     def take(self, num_blocks: int) -> list[int]:
         """`num_blocks` blocks from the head, each now owned once; the caller has checked that they are there."""
         taken = []
+        block, following = self._next[NULL_BLOCK], self._next
         for _ in range(num_blocks):
-            block = self._next[NULL_BLOCK]
-            self._unlink(block)
-            self._evict(block)
+            if self.hash_of[block] is not None:
+                self._evict(block)
             self.ref_count[block] = 1
             taken.append(block)
+            block = following[block]
+        # The ring closes behind the taken ones: `block` is the new head (or the null block, if none is left).
+        following[NULL_BLOCK], self._prev[block] = block, NULL_BLOCK
+        self.num_free_blocks -= num_blocks
         return taken
 
     def touch(self, blocks: Iterable[int]) -> None:
@@ -84,12 +88,11 @@ class BlockPool:
         return next(iter(self.cached.get(block_hash, ())), None)
 
     def _evict(self, block: int) -> None:
-        if (block_hash := self.hash_of[block]) is not None:
-            self.hash_of[block] = None
-            holders = self.cached[block_hash]
-            del holders[block]
-            if not holders:
-                del self.cached[block_hash]
+        block_hash, self.hash_of[block] = self.hash_of[block], None
+        holders = self.cached[block_hash]
+        del holders[block]
+        if not holders:
+            del self.cached[block_hash]
 
     def _link(self, before: int, block: int) -> None:
         """Put a block into the ring, right after `before`."""

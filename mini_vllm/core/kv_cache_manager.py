@@ -80,7 +80,8 @@ class KVCacheManager:
         hits: at admission, the cached blocks it starts with; they are shared, and leave the free queue if idle.
         full_sequence: at admission, *all* known tokens must fit, not only these (vLLM 0.33.0's default).
         watermark_blocks: blocks that must be left free beside.
-        A failure changes nothing.
+        A failure changes nothing. A success sets `request.quiet_until`: up to so many computed tokens the next pieces
+        need no block and fill none, so the scheduler need not ask.
         """
         cfg, pool = self.config, self.block_pool
         owned = self.req_to_blocks.get(request.request_id, NO_BLOCKS)
@@ -88,22 +89,30 @@ class KVCacheManager:
         last_slot = min(num_computed + num_new_tokens + num_lookahead_tokens, cfg.max_model_len)
         num_blocks = -(-last_slot // cfg.block_size) - len(owned) - len(hits)
         reserved = watermark_blocks + (pool.num_idle(hits) if hits else 0)
-        if num_blocks + reserved > pool.num_free_blocks and (num_blocks > 0 or reserved):
+        if num_blocks + reserved > pool.num_free_blocks and num_blocks + reserved > 0:
             return None
         if full_sequence:
             known = min(request.num_tokens, cfg.max_model_len)
             if cfg.blocks_for(known) - len(owned) - len(hits) + reserved > pool.num_free_blocks:
                 return None
 
-        pool.touch(hits)
+        if hits:
+            pool.touch(hits)
         new_blocks = pool.take(num_blocks) if num_blocks > 0 else NO_BLOCKS
-        if hits or new_blocks:
-            self.req_to_blocks[request.request_id] = [*owned, *hits, *new_blocks]
+        if not owned:
+            owned = self.req_to_blocks[request.request_id] = []
+        owned += hits
+        owned += new_blocks
+        end = num_computed + num_new_tokens
+        # Up to this many computed tokens, the pieces to come need no block and fill none.
+        quiet_until = len(owned) * cfg.block_size - num_lookahead_tokens
         if cfg.enable_prefix_caching:
             if hits:
                 self.num_registered[request.request_id] = len(hits)
             # At once, before anything is computed: a later request of the same step can already share them.
-            self.register_full_blocks(request, min(num_computed + num_new_tokens, request.num_tokens))
+            self.register_full_blocks(request, min(end, len(request.token_ids)))
+            quiet_until = min(quiet_until, (end // cfg.block_size + 1) * cfg.block_size - 1)
+        request.quiet_until = quiet_until
         return new_blocks
 
     def register_full_blocks(self, request: Request, num_tokens: int) -> None:
@@ -140,6 +149,7 @@ class KVCacheManager:
         """Give back all blocks of a request, tail first: the start of a prefix is worth most. Harmless without any."""
         self.block_pool.free(self.req_to_blocks.pop(request.request_id, NO_BLOCKS)[::-1])
         self.num_registered.pop(request.request_id, None)
+        request.quiet_until = 0
 
     def check_integrity(self) -> None:
         """Raise AssertionError unless pool and block tables agree; names what differs."""

@@ -5,12 +5,12 @@ join two orders by position.
 """
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from mini_vllm.sampling_params import SamplingParams
 
 
-class NewRequestData(NamedTuple):
+@dataclass(slots=True)
+class NewRequestData:
     """A request that the worker sees for the first time: everything about it.
 
     The first `num_computed_tokens` tokens hit the prefix cache: their blocks may be shared, the others are its own.
@@ -23,7 +23,8 @@ class NewRequestData(NamedTuple):
     num_computed_tokens: int
 
 
-class CachedRequestData(NamedTuple):
+@dataclass(slots=True)
+class CachedRequestData:
     """A request that the worker knows already: only what changed.
 
     resumed: it comes back from preemption, so `new_block_ids` is its whole block table.
@@ -65,7 +66,8 @@ class ModelRunnerOutput:
     draft_token_ids: dict[str, list[int]] = field(default_factory=dict)
 
 
-class RequestOutput(NamedTuple):
+@dataclass(slots=True)
+class RequestOutput:
     """News about one request after a step; `finish_reason` is "stop", "length", "abort" or None (goes on)."""
 
     request_id: str

@@ -45,55 +45,58 @@ class Scheduler:
 
     def schedule(self) -> SchedulerOutput:
         cfg, running, waiting = self.config, self.running, self.waiting
-        budget = cfg.token_budget
+        budget, max_model_len = cfg.token_budget, cfg.max_model_len
         threshold = self._long_prefill_threshold()
+        planned: list[Request] = []  # in the order of the plan
         scheduled: dict[str, int] = {}
-        new_blocks: dict[str, list[int]] = {}
+        new_blocks: dict[str, list[int]] = {}  # only of those who got some
         drafts: dict[str, list[int]] = {}
-        new: list[Request] = []
-        resumed: list[Request] = []
         preempted: list[Request] = []
-        blocked_reason = None
 
         # Those who run go first, in order of admission: whoever has started should not stall.
         index = 0
         while index < len(running) and budget > 0:
             request = running[index]
-            num_new_tokens = min(
-                self._num_tokens_to_compute(request),
-                threshold,
-                budget,
-                cfg.max_model_len - request.num_computed_tokens - 1,
-            )
+            computed = request.num_computed_tokens
+            # One number says prefill, chunk, decode and drafts alike: how far it is behind.
+            num_new_tokens = len(request.token_ids) - computed
+            if request.num_output_placeholders or request.spec_token_ids:
+                num_new_tokens = self._num_tokens_to_compute(request)
+            if num_new_tokens != 1:
+                num_new_tokens = min(num_new_tokens, threshold, budget)
+            if computed + num_new_tokens >= max_model_len:
+                num_new_tokens = max_model_len - computed - 1
             if num_new_tokens <= 0:
                 index += 1
                 continue
-            while (blocks := self._allocate(request, num_new_tokens)) is None:
-                victim = self._choose_victim()
-                at = running.index(victim)
-                if at < index:  # it stood before us: its tokens, if it had any, are handed out again
-                    index -= 1
-                    budget += scheduled.pop(victim.request_id, 0)
-                    new_blocks.pop(victim.request_id, None)
-                    drafts.pop(victim.request_id, None)
-                del running[at]
-                self._preempt(victim)
-                preempted.append(victim)
-                if victim is request:
-                    break
-            else:
-                req_id = request.request_id
-                scheduled[req_id] = num_new_tokens
-                new_blocks[req_id] = blocks
-                budget -= num_new_tokens
-                if request.spec_token_ids:
-                    drafts[req_id] = self._take_drafts(request, num_new_tokens)
-                index += 1
+            if computed + num_new_tokens > request.quiet_until:
+                while (blocks := self._allocate(request, num_new_tokens)) is None:
+                    victim = self._choose_victim()
+                    at = running.index(victim)
+                    if at < index:  # it stood before us: its tokens, if it had any, are handed out again
+                        index -= 1
+                        budget += self._take_out_of_plan(victim, planned, scheduled, new_blocks, drafts)
+                    del running[at]
+                    self._preempt(victim)
+                    preempted.append(victim)
+                    if victim is request:
+                        break
+                if blocks is None:
+                    continue
+                if blocks:
+                    new_blocks[request.request_id] = blocks
+            planned.append(request)
+            scheduled[request.request_id] = num_new_tokens
+            budget -= num_new_tokens
+            if request.spec_token_ids:
+                drafts[request.request_id] = self._take_drafts(request, num_new_tokens)
+            index += 1
 
         # Then whoever waits, in order; nobody enters in a step that evicted somebody.
-        cached = [request for request in running if request.request_id in scheduled]
+        num_cached = len(planned)
+        blocked_reason = None
         skipped: list[Request] = []
-        while len(waiting) and blocked_reason is None:
+        while waiting and blocked_reason is None:
             request = waiting.peek()
             blocked_reason = self._closed_gate(request)
             if blocked_reason in SKIPPING:
@@ -108,21 +111,21 @@ class Scheduler:
                 break
             hits = self.kv_cache_manager.get_computed_blocks(request)
             num_hit_tokens = len(hits) * cfg.block_size
-            num_new_tokens, padding = self._size_admission(request, num_hit_tokens, cached, scheduled)
+            num_new_tokens, padding = self._size_admission(request, num_hit_tokens, planned[:num_cached])
             num_new_tokens = min(num_new_tokens, threshold)
             if num_new_tokens > budget and (padding or not cfg.enable_chunked_prefill):
                 blocked_reason = "token_budget"
                 break
             num_new_tokens = min(num_new_tokens, budget)
-            blocks = self._allocate(request, num_new_tokens, hits=hits, admission=True)
+            blocks = self._allocate_admission(request, num_new_tokens, hits)
             if blocks is None:
                 blocked_reason = self._why_no_blocks(request, num_new_tokens, hits)
                 break
             waiting.pop()
-            (new if request.request_id not in self.known_to_worker else resumed).append(request)
             request.transition_to(RUNNING)
             request.num_computed_tokens = num_hit_tokens
             running.append(request)
+            planned.append(request)
             scheduled[request.request_id] = num_new_tokens
             new_blocks[request.request_id] = [*hits, *blocks]
             if padding:
@@ -131,30 +134,7 @@ class Scheduler:
         for request in reversed(skipped):
             waiting.put_back(request)
 
-        plan = SchedulerOutput(
-            scheduled_new_reqs=[
-                NewRequestData(
-                    r.request_id, r.prompt_token_ids, r.sampling_params, new_blocks[r.request_id], r.num_computed_tokens
-                )
-                for r in new
-            ],
-            scheduled_cached_reqs=[
-                CachedRequestData(r.request_id, new_blocks[r.request_id], r.num_computed_tokens) for r in cached
-            ]
-            + [
-                CachedRequestData(r.request_id, new_blocks[r.request_id], r.num_computed_tokens, resumed=True)
-                for r in resumed
-            ],
-            num_scheduled_tokens=scheduled,
-            scheduled_spec_decode_tokens=drafts,
-            preempted_req_ids=[r.request_id for r in preempted],
-            finished_req_ids=self.finished_req_ids,
-            blocked_reason=blocked_reason,
-        )
-        self.finished_req_ids = []
-        self.known_to_worker.update(r.request_id for r in new)
-        self._after_schedule(plan)
-        return plan
+        return self._write_plan(planned, num_cached, scheduled, new_blocks, drafts, preempted, blocked_reason)
 
     # --- the parts of a step ---
 
@@ -169,20 +149,35 @@ class Scheduler:
         return threshold or cfg.token_budget
 
     def _num_tokens_to_compute(self, request: Request) -> int:
-        """How far a running request is behind: known tokens and drafts, less what is computed or planned."""
+        """How far a request with drafts is behind; the asynchronous scheduler asks for those with placeholders."""
         return len(request.token_ids) + len(request.spec_token_ids) - request.num_computed_tokens
 
-    def _allocate(
-        self, request: Request, num_new_tokens: int, hits: list[int] = NO_BLOCKS, admission: bool = False
-    ) -> list[int] | None:
+    @staticmethod
+    def _take_out_of_plan(
+        victim: Request, planned: list[Request], scheduled: dict[str, int], new_blocks: dict, drafts: dict
+    ) -> int:
+        """Undo what this step gave to a victim; returns its tokens."""
+        if victim in planned:
+            planned.remove(victim)
+        new_blocks.pop(victim.request_id, None)
+        drafts.pop(victim.request_id, None)
+        return scheduled.pop(victim.request_id, 0)
+
+    def _allocate(self, request: Request, num_new_tokens: int) -> list[int] | None:
+        """Blocks for the next piece of a running request."""
+        lookahead = self.config.num_lookahead_tokens
+        return self.kv_cache_manager.allocate_slots(request, num_new_tokens, num_lookahead_tokens=lookahead)
+
+    def _allocate_admission(self, request: Request, num_new_tokens: int, hits: list[int]) -> list[int] | None:
+        """Blocks for one that enters; more is asked of it than of those who run."""
         cfg = self.config
         return self.kv_cache_manager.allocate_slots(
             request,
             num_new_tokens,
             num_lookahead_tokens=cfg.num_lookahead_tokens,
             hits=hits,
-            full_sequence=admission and cfg.reserve_full_isl,
-            watermark_blocks=cfg.watermark_blocks if admission and self.running else 0,
+            full_sequence=cfg.reserve_full_isl,
+            watermark_blocks=cfg.watermark_blocks if self.running else 0,
         )
 
     def _choose_victim(self) -> Request:
@@ -213,9 +208,7 @@ class Scheduler:
     def _closed_gate(self, request: Request) -> str | None:
         return next((reason for gate in self.gates if (reason := gate(request, self.running))), None)
 
-    def _size_admission(
-        self, request: Request, num_hit_tokens: int, cached: list[Request], scheduled: dict[str, int]
-    ) -> tuple[int, int]:
+    def _size_admission(self, request: Request, num_hit_tokens: int, cached: list[Request]) -> tuple[int, int]:
         """Tokens to compute of a request that enters, and how many of them only pad it to the shape of a decode.
 
         With drafts, a request that lacks a single token is made as wide as the decodes that it joins.
@@ -246,10 +239,41 @@ class Scheduler:
             need = max(need, need_all)
         return "kv_watermark" if need <= free < need + watermark else "kv_chunk"
 
-    def _after_schedule(self, plan: SchedulerOutput) -> None:
+    def _write_plan(
+        self,
+        planned: list[Request],
+        num_cached: int,
+        scheduled: dict[str, int],
+        new_blocks: dict[str, list[int]],
+        drafts: dict[str, list[int]],
+        preempted: list[Request],
+        blocked_reason: str | None,
+    ) -> SchedulerOutput:
+        """The step as data; the first `num_cached` of `planned` ran already, the others enter."""
+        get = new_blocks.get
+        cached = [
+            CachedRequestData(r.request_id, get(r.request_id, NO_BLOCKS), r.num_computed_tokens)
+            for r in planned[:num_cached]
+        ]
+        new = []
+        for r in planned[num_cached:]:
+            blocks = new_blocks[r.request_id]
+            if r.request_id in self.known_to_worker:
+                cached.append(CachedRequestData(r.request_id, blocks, r.num_computed_tokens, resumed=True))
+            else:
+                self.known_to_worker.add(r.request_id)
+                new.append(
+                    NewRequestData(r.request_id, r.prompt_token_ids, r.sampling_params, blocks, r.num_computed_tokens)
+                )
+        finished, self.finished_req_ids = self.finished_req_ids, []
+        preempted_req_ids = [r.request_id for r in preempted]
+        plan = SchedulerOutput(new, cached, scheduled, drafts, preempted_req_ids, finished, blocked_reason)
+        self._after_schedule(plan, planned)
+        return plan
+
+    def _after_schedule(self, plan: SchedulerOutput, planned: list[Request]) -> None:
         """Count the planned tokens as computed at once: the next plan may be made before this one has run."""
-        for req_id, num_tokens in plan.num_scheduled_tokens.items():
-            request = self.requests[req_id]
+        for request, num_tokens in zip(planned, plan.num_scheduled_tokens.values(), strict=True):
             request.num_computed_tokens += num_tokens
             request.is_prefill_chunk = request.num_computed_tokens < len(request.token_ids)
         if self.config.sliding_window is not None:
@@ -261,32 +285,40 @@ class Scheduler:
     def update_from_output(self, plan: SchedulerOutput, output: ModelRunnerOutput) -> list[RequestOutput]:
         """Append the sampled tokens; free whoever is done, so that the next step finds the blocks."""
         news = []
-        sampled, drafts = output.sampled_token_ids, plan.scheduled_spec_decode_tokens
+        requests, sampled, drafts = self.requests, output.sampled_token_ids, plan.scheduled_spec_decode_tokens
         max_model_len = self.config.max_model_len
         for req_id in plan.num_scheduled_tokens:
-            request = self.requests.get(req_id)
-            if request is None:  # aborted while the step ran
-                continue
             token_ids = sampled.get(req_id)
-            if not token_ids:
+            if not token_ids or req_id not in requests:  # in mid-prompt, or aborted while the step ran
                 continue
-            if req_id in drafts and request.num_computed_tokens:
-                # Rejected drafts were counted as computed; their slots are written again.
-                request.num_computed_tokens -= len(drafts[req_id]) + 1 - len(token_ids)
-            for count, token_id in enumerate(token_ids, start=1):
-                if request.append_output(token_id, max_model_len):
-                    token_ids = token_ids[:count]
-                    break
-            if req_id in drafts:  # accepted drafts may have filled blocks whose content was not known before
-                self._register_settled(request)
-            if request.status.is_finished:
+            request = requests[req_id]
+            if req_id in drafts:
+                token_ids, is_done = self._verify_drafts(request, drafts[req_id], token_ids)
+            else:
+                is_done = request.append_output(token_ids[0], max_model_len)
+            if is_done:
                 self._forget(request)
-            news.append(RequestOutput(req_id, token_ids, request.finish_reason))
+                news.append(RequestOutput(req_id, token_ids, request.finish_reason))
+            else:
+                news.append(RequestOutput(req_id, token_ids))
         for req_id, token_ids in output.draft_token_ids.items():
-            request = self.requests.get(req_id)
+            request = requests.get(req_id)
             if request is not None and request.status == RUNNING and not request.is_prefill_chunk:
                 request.spec_token_ids = token_ids
         return news
+
+    def _verify_drafts(self, request: Request, drafts: list[int], token_ids: list[int]) -> tuple[list[int], bool]:
+        """Take the accepted drafts and the token after them; returns the tokens kept, and whether it is done."""
+        if request.num_computed_tokens:
+            # Rejected drafts were counted as computed; their slots are written again.
+            request.num_computed_tokens -= len(drafts) + 1 - len(token_ids)
+        is_done = False
+        for count, token_id in enumerate(token_ids, start=1):
+            if is_done := request.append_output(token_id, self.config.max_model_len):
+                token_ids = token_ids[:count]
+                break
+        self._register_settled(request)  # accepted drafts may have filled blocks with tokens not known before
+        return token_ids, is_done
 
     def _register_settled(self, request: Request) -> None:
         """Hash the blocks that outputs have filled; also of one that has just ended, before its blocks are freed."""

@@ -99,6 +99,10 @@ class TraceRecorder:
             "new": [r.req_id for r in plan.scheduled_new_reqs],
             "resumed": [r.req_id for r in plan.scheduled_cached_reqs if r.resumed],
             "preempted": list(plan.preempted_req_ids),
+            "hits": {
+                r.req_id: r.num_computed_tokens
+                for r in (*plan.scheduled_new_reqs, *(c for c in plan.scheduled_cached_reqs if c.resumed))
+            },
             "waiting": list(watch.waiting),
             "running": list(watch.running),
             "computed": computed,

@@ -10,12 +10,19 @@ from mini_vllm.sampling_params import SamplingParams
 NO_LIMIT = 1_000
 
 
+def running(*args, **kwargs):
+    """A request that may take outputs: only one that runs (or was just evicted) can end by them."""
+    request = Request(*args, **kwargs)
+    request.transition_to(RequestStatus.RUNNING)
+    return request
+
+
 def test_a_request_counts_its_tokens():
-    request = Request("A", [10, 20, 21])
+    request = running("A", [10, 20, 21])
     request.append_output(30, NO_LIMIT)
     request.num_computed_tokens = 3
     assert (request.num_prompt_tokens, request.num_tokens, request.num_new_tokens) == (3, 4, 1)
-    assert request.all_token_ids == [10, 20, 21, 30]
+    assert request.token_ids == [10, 20, 21, 30]
 
 
 def test_the_prompt_is_copied():
@@ -31,7 +38,7 @@ def test_an_empty_prompt_is_refused():
 
 
 def test_max_tokens_ends_a_request():
-    request = Request("A", [10], SamplingParams(max_tokens=2))
+    request = running("A", [10], SamplingParams(max_tokens=2))
     assert not request.append_output(20, NO_LIMIT)
     assert request.finish_reason is None
     assert request.append_output(21, NO_LIMIT)
@@ -39,14 +46,14 @@ def test_max_tokens_ends_a_request():
 
 
 def test_max_model_len_counts_prompt_and_output():
-    request = Request("A", [10, 20], SamplingParams(max_tokens=50))
+    request = running("A", [10, 20], SamplingParams(max_tokens=50))
     assert not request.append_output(30, max_model_len=4)
     assert request.append_output(31, max_model_len=4)
     assert request.finish_reason == "length"
 
 
 def test_a_stop_token_ends_a_request_and_stays_in_its_output():
-    request = Request("A", [10], SamplingParams(stop_token_ids=[20, 21]))
+    request = running("A", [10], SamplingParams(stop_token_ids=[20, 21]))
     assert not request.append_output(30, NO_LIMIT)
     assert request.append_output(21, NO_LIMIT)
     assert request.finish_reason == "stop"
@@ -54,28 +61,28 @@ def test_a_stop_token_ends_a_request_and_stays_in_its_output():
 
 
 def test_a_stop_token_in_the_prompt_stops_nothing():
-    assert not Request("A", [20], SamplingParams(stop_token_ids=[20])).append_output(30, NO_LIMIT)
+    assert not running("A", [20], SamplingParams(stop_token_ids=[20])).append_output(30, NO_LIMIT)
 
 
 def test_stopping_is_reported_before_length():
-    request = Request("A", [10], SamplingParams(max_tokens=1, stop_token_ids=(20,)))
+    request = running("A", [10], SamplingParams(max_tokens=1, stop_token_ids=(20,)))
     request.append_output(20, max_model_len=2)
     assert request.finish_reason == "stop"
 
 
 def test_the_end_of_sequence_token_ends_a_request():
-    request = Request("A", [10], eos_token_id=2)
+    request = running("A", [10], eos_token_id=2)
     assert request.append_output(2, NO_LIMIT)
     assert request.finish_reason == "stop"
 
 
 def test_ignore_eos_goes_on_after_it():
-    request = Request("A", [10], SamplingParams(ignore_eos=True), eos_token_id=2)
+    request = running("A", [10], SamplingParams(ignore_eos=True), eos_token_id=2)
     assert not request.append_output(2, NO_LIMIT)
 
 
 def test_ignore_eos_does_not_ignore_stop_token_ids():
-    request = Request("A", [10], SamplingParams(ignore_eos=True, stop_token_ids=(2,)), eos_token_id=2)
+    request = running("A", [10], SamplingParams(ignore_eos=True, stop_token_ids=(2,)), eos_token_id=2)
     assert request.append_output(2, NO_LIMIT)
 
 

@@ -1,5 +1,7 @@
 """The simulator: a scheduler on a clock where every step is one tick."""
 
+from dataclasses import asdict
+
 import pytest
 
 from mini_vllm.config import SchedulerConfig
@@ -18,9 +20,11 @@ def test_a_request_emits_exactly_max_tokens_tokens():
 
 def test_the_default_configuration_is_the_schedulers():
     header = simulate([SimRequest("A", 3, 1)]).header
-    assert header["config"] == {
+    assert header["config"] == asdict(SchedulerConfig())
+    assert header["config"] | {
         "max_num_seqs": 8, "max_num_batched_tokens": 64, "max_model_len": 256, "num_gpu_blocks": 64, "block_size": 4,
-    }  # fmt: skip
+        "policy": "fcfs", "enable_chunked_prefill": True, "enable_prefix_caching": False, "reserve_full_isl": True,
+    } == header["config"]  # fmt: skip
     assert (header["kind"], header["scheduler"]) == ("sim", "Scheduler")
 
 

@@ -1,6 +1,7 @@
 """The written record of a run: its fields, its file, and what a broken file is told."""
 
 import json
+from dataclasses import asdict
 
 import pytest
 
@@ -33,7 +34,7 @@ def test_the_header_says_what_ran(trace):
         "version": 1,
         "kind": "sim",
         "scheduler": "Scheduler",
-        "config": {
+        "config": asdict(SchedulerConfig()) | {
             "max_num_seqs": 2, "max_num_batched_tokens": 8, "max_model_len": 256, "num_gpu_blocks": 2, "block_size": 4,
         },
         "requests": {
