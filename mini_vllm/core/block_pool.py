@@ -88,7 +88,9 @@ class BlockPool:
         return next(iter(self.cached.get(block_hash, ())), None)
 
     def _evict(self, block: int) -> None:
-        block_hash, self.hash_of[block] = self.hash_of[block], None
+        block_hash = self.hash_of[block]
+        assert block_hash is not None
+        self.hash_of[block] = None
         holders = self.cached[block_hash]
         del holders[block]
         if not holders:

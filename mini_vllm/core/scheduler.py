@@ -6,7 +6,15 @@ The rules are those of vLLM 0.33.0's v1 scheduler. `schedule()` reads in the ord
 from collections.abc import Iterable
 
 from mini_vllm.config import SchedulerConfig
-from mini_vllm.core.admission import SKIPPING, max_loras_gate, max_num_seqs_gate, stale_output_gate
+from mini_vllm.core.admission import (
+    SKIPPING,
+    closed_gate,
+    longest_piece,
+    make_gates,
+    size_admission,
+    why_no_blocks,
+)
+from mini_vllm.core.integrity import check_integrity
 from mini_vllm.core.kv_cache_manager import NO_BLOCKS, KVCacheManager
 from mini_vllm.core.output import (
     CachedRequestData,
@@ -15,6 +23,7 @@ from mini_vllm.core.output import (
     RequestOutput,
     SchedulerOutput,
 )
+from mini_vllm.core.preemption import choose_victim, take_out_of_plan
 from mini_vllm.core.request_queue import make_queue
 from mini_vllm.errors import DuplicateRequestError
 from mini_vllm.request import FINISHED_ABORTED, PREEMPTED, RUNNING, Request, RequestStatus
@@ -27,7 +36,7 @@ class Scheduler:
         self.requests: dict[str, Request] = {}
         self.waiting = make_queue(config.policy)
         self.running: list[Request] = []
-        self.gates = [max_num_seqs_gate(config), max_loras_gate(config), stale_output_gate]
+        self.gates = make_gates(config)
         self.finished_req_ids: list[str] = []
         self.known_to_worker: set[str] = set()
 
@@ -46,7 +55,7 @@ class Scheduler:
     def schedule(self) -> SchedulerOutput:
         cfg, running, waiting = self.config, self.running, self.waiting
         budget, max_model_len = cfg.token_budget, cfg.max_model_len
-        threshold = self._long_prefill_threshold()
+        threshold = longest_piece(cfg, len(running) + len(waiting))
         planned: list[Request] = []  # in the order of the plan
         scheduled: dict[str, int] = {}
         new_blocks: dict[str, list[int]] = {}  # only of those who got some
@@ -71,11 +80,11 @@ class Scheduler:
                 continue
             if computed + num_new_tokens > request.quiet_until:
                 while (blocks := self._allocate(request, num_new_tokens)) is None:
-                    victim = self._choose_victim()
+                    victim = choose_victim(cfg.policy, running)
                     at = running.index(victim)
                     if at < index:  # it stood before us: its tokens, if it had any, are handed out again
                         index -= 1
-                        budget += self._take_out_of_plan(victim, planned, scheduled, new_blocks, drafts)
+                        budget += take_out_of_plan(victim, planned, scheduled, new_blocks, drafts)
                     del running[at]
                     self._preempt(victim)
                     preempted.append(victim)
@@ -98,7 +107,7 @@ class Scheduler:
         skipped: list[Request] = []
         while waiting and blocked_reason is None:
             request = waiting.peek()
-            blocked_reason = self._closed_gate(request)
+            blocked_reason = closed_gate(self.gates, request, running)
             if blocked_reason in SKIPPING:
                 skipped.append(waiting.pop())
                 blocked_reason = None
@@ -111,7 +120,7 @@ class Scheduler:
                 break
             hits = self.kv_cache_manager.get_computed_blocks(request)
             num_hit_tokens = len(hits) * cfg.block_size
-            num_new_tokens, padding = self._size_admission(request, num_hit_tokens, planned[:num_cached])
+            num_new_tokens, padding = size_admission(cfg, request, num_hit_tokens, planned[:num_cached])
             num_new_tokens = min(num_new_tokens, threshold)
             if num_new_tokens > budget and (padding or not cfg.enable_chunked_prefill):
                 blocked_reason = "token_budget"
@@ -119,7 +128,7 @@ class Scheduler:
             num_new_tokens = min(num_new_tokens, budget)
             blocks = self._allocate_admission(request, num_new_tokens, hits)
             if blocks is None:
-                blocked_reason = self._why_no_blocks(request, num_new_tokens, hits)
+                blocked_reason = why_no_blocks(self.kv_cache_manager, request, num_new_tokens, hits, bool(running))
                 break
             waiting.pop()
             request.transition_to(RUNNING)
@@ -138,30 +147,9 @@ class Scheduler:
 
     # --- the parts of a step ---
 
-    def _long_prefill_threshold(self) -> int:
-        """Longest piece of one request in this step. A lone request may take the whole budget."""
-        cfg, num_requests = self.config, len(self.running) + len(self.waiting)
-        if num_requests <= 1:
-            return cfg.token_budget
-        threshold = cfg.long_prefill_token_threshold
-        if cfg.long_prefill_token_threshold_adaptive:
-            threshold = max(threshold, cfg.token_budget // num_requests)
-        return threshold or cfg.token_budget
-
     def _num_tokens_to_compute(self, request: Request) -> int:
         """How far a request with drafts is behind; the asynchronous scheduler asks for those with placeholders."""
         return len(request.token_ids) + len(request.spec_token_ids) - request.num_computed_tokens
-
-    @staticmethod
-    def _take_out_of_plan(
-        victim: Request, planned: list[Request], scheduled: dict[str, int], new_blocks: dict, drafts: dict
-    ) -> int:
-        """Undo what this step gave to a victim; returns its tokens."""
-        if victim in planned:
-            planned.remove(victim)
-        new_blocks.pop(victim.request_id, None)
-        drafts.pop(victim.request_id, None)
-        return scheduled.pop(victim.request_id, 0)
 
     def _allocate(self, request: Request, num_new_tokens: int) -> list[int] | None:
         """Blocks for the next piece of a running request."""
@@ -179,12 +167,6 @@ class Scheduler:
             full_sequence=cfg.reserve_full_isl,
             watermark_blocks=cfg.watermark_blocks if self.running else 0,
         )
-
-    def _choose_victim(self) -> Request:
-        """Who must leave: the most recently admitted, or the least urgent (of equals the first in `running`)."""
-        if self.config.policy == "fcfs":
-            return self.running[-1]
-        return max(self.running, key=lambda r: (r.priority, r.arrival_time))
 
     def _preempt(self, request: Request) -> None:
         """Take everything from it but its tokens; the worker will compute them again."""
@@ -204,40 +186,6 @@ class Scheduler:
         taken = request.spec_token_ids[: max(0, num_new_tokens - behind)]
         request.spec_token_ids = []
         return taken
-
-    def _closed_gate(self, request: Request) -> str | None:
-        return next((reason for gate in self.gates if (reason := gate(request, self.running))), None)
-
-    def _size_admission(self, request: Request, num_hit_tokens: int, cached: list[Request]) -> tuple[int, int]:
-        """Tokens to compute of a request that enters, and how many of them only pad it to the shape of a decode.
-
-        With drafts, a request that lacks a single token is made as wide as the decodes that it joins.
-        """
-        num_new_tokens = request.num_tokens - num_hit_tokens
-        num_drafts = self.config.num_speculative_tokens
-        if (
-            num_drafts
-            and num_new_tokens == 1
-            and not any(r.is_prefill_chunk for r in cached)
-            and (cached or num_hit_tokens)
-            and num_hit_tokens + num_drafts + 2 <= self.config.max_model_len
-        ):
-            return 1 + num_drafts, num_drafts
-        return num_new_tokens, 0
-
-    def _why_no_blocks(self, request: Request, num_new_tokens: int, hits: list[int]) -> str:
-        """Which of the three KV tests failed: all known tokens, the watermark beside them, or this piece."""
-        cfg, pool = self.config, self.kv_cache_manager.block_pool
-        free = pool.num_free_blocks - pool.num_idle(hits)
-        watermark = cfg.watermark_blocks if self.running else 0
-        piece = len(hits) * cfg.block_size + num_new_tokens + cfg.num_lookahead_tokens
-        need = cfg.blocks_for(min(piece, cfg.max_model_len)) - len(hits)
-        if cfg.reserve_full_isl:
-            need_all = cfg.blocks_for(min(request.num_tokens, cfg.max_model_len)) - len(hits)
-            if need_all > free:
-                return "kv_full_sequence"
-            need = max(need, need_all)
-        return "kv_watermark" if need <= free < need + watermark else "kv_chunk"
 
     def _write_plan(
         self,
@@ -302,9 +250,9 @@ class Scheduler:
             else:
                 news.append(RequestOutput(req_id, token_ids))
         for req_id, token_ids in output.draft_token_ids.items():
-            request = requests.get(req_id)
-            if request is not None and request.status == RUNNING and not request.is_prefill_chunk:
-                request.spec_token_ids = token_ids
+            owner = requests.get(req_id)
+            if owner is not None and owner.status == RUNNING and not owner.is_prefill_chunk:
+                owner.spec_token_ids = token_ids
         return news
 
     def _verify_drafts(self, request: Request, drafts: list[int], token_ids: list[int]) -> tuple[list[int], bool]:
@@ -345,18 +293,4 @@ class Scheduler:
 
     def check_integrity(self) -> None:
         """Raise AssertionError with the broken invariant named. Called after every step in tests."""
-        cfg, manager = self.config, self.kv_cache_manager
-        manager.check_integrity()
-        queued = [r.request_id for r in [*self.waiting, *self.running]]
-        assert sorted(queued) == sorted(self.requests), f"queues hold {queued}, known are {list(self.requests)}"
-        assert len(self.running) <= cfg.max_num_seqs, "more running than max_num_seqs"
-        for request in self.waiting:
-            owned = manager.get_block_ids(request.request_id)
-            assert not owned and request.num_computed_tokens == 0, f"{request.request_id} waits and holds KV"
-        for request in self.running:
-            room = len(manager.get_block_ids(request.request_id)) * cfg.block_size
-            assert room >= request.num_computed_tokens, (
-                f"{request.request_id} has computed {request.num_computed_tokens} tokens and room for {room}"
-            )
-            known = request.num_tokens + request.num_output_placeholders + cfg.num_speculative_tokens
-            assert request.num_computed_tokens <= known, f"{request.request_id} computed too much"
+        check_integrity(self)

@@ -95,8 +95,14 @@ class SchedulerWatch:
     def _take_new(self, new: NewRequestData) -> None:
         self._require(new.req_id in self.waiting, f"admits {new.req_id!r}, which does not wait")
         self._require(new.req_id not in self.seen_by_worker, f"sends {new.req_id!r} as new, but the worker knows it")
+        self._require(
+            new.prompt_token_ids == self.requests[new.req_id].prompt_token_ids,
+            f"sends the worker another prompt for {new.req_id!r}: {len(new.prompt_token_ids)} tokens, the request has "
+            f"{self.requests[new.req_id].num_prompt_tokens}; send the whole prompt, even if only a chunk is scheduled",
+        )
         self.seen_by_worker.add(new.req_id)
         self._admit(new.req_id)
+        self._check_hit(new.req_id, new.num_computed_tokens)
         self._give_blocks(new.req_id, new.block_ids, new.num_computed_tokens)
         self.computed[new.req_id] = new.num_computed_tokens
 
@@ -105,10 +111,26 @@ class SchedulerWatch:
         if cached.resumed:
             self._require(cached.req_id in self.waiting, f"resumes {cached.req_id!r}, which does not wait")
             self._admit(cached.req_id)
+            self._check_hit(cached.req_id, cached.num_computed_tokens)
             self._give_blocks(cached.req_id, cached.new_block_ids, cached.num_computed_tokens)
             self.computed[cached.req_id] = cached.num_computed_tokens
         else:
+            counted = self.computed[cached.req_id]
+            self._require(
+                cached.num_computed_tokens == counted,
+                f"tells the worker that {cached.req_id!r} has {cached.num_computed_tokens} computed tokens, but it has "
+                f"{counted}: give the count from before this step",
+            )
             self._give_blocks(cached.req_id, cached.new_block_ids)
+
+    def _check_hit(self, req_id: str, num_computed_tokens: int) -> None:
+        """What a request that enters has computed already: whole blocks of a prefix hit, and not everything."""
+        is_whole = num_computed_tokens % self.config.block_size == 0
+        self._require(
+            is_whole and 0 <= num_computed_tokens < self.known[req_id],
+            f"admits {req_id!r} with {num_computed_tokens} computed tokens of {self.known[req_id]}: a hit is whole "
+            f"blocks of {self.config.block_size} and leaves at least one token; without a hit it is 0",
+        )
 
     def updated(self, plan: SchedulerOutput, output: ModelRunnerOutput, news: list[RequestOutput]) -> None:
         """Take the sampled tokens into the account and check what the scheduler reported."""
@@ -122,10 +144,28 @@ class SchedulerWatch:
                 if token_ids and (drafts := plan.scheduled_spec_decode_tokens.get(req_id)):
                     self.computed[req_id] -= len(drafts) + 1 - len(token_ids)  # the rejected ones
         ended = {item.request_id: item.finish_reason for item in news if item.finished}
-        for req_id in plan.num_scheduled_tokens:
+        self._check_news(plan, output, news)
+        for req_id in dict.fromkeys([*plan.num_scheduled_tokens, *ended]):
             if req_id in self.requests:
                 self._check_end(req_id, output.sampled_token_ids.get(req_id, []), ended.get(req_id))
         self.left(ended)
+
+    def _check_news(self, plan: SchedulerOutput, output: ModelRunnerOutput, news: list[RequestOutput]) -> None:
+        """Every sampled token is reported once, in the step that sampled it, to the request it belongs to."""
+        told = {item.request_id: item.new_token_ids for item in news}
+        self._require(len(told) == len(news), f"reports a request twice in one step: {[n.request_id for n in news]}")
+        for req_id in told:
+            self._require(req_id in self.requests, f"reports news of {req_id!r}, which is not in the run")
+        for req_id, token_ids in output.sampled_token_ids.items():
+            if req_id not in self.requests:
+                continue
+            reported = told.get(req_id, [])
+            has_drafts = req_id in plan.scheduled_spec_decode_tokens  # a stop among accepted drafts cuts the rest off
+            self._require(
+                reported == token_ids or (has_drafts and reported == token_ids[: len(reported)]),
+                f"reports {reported} for {req_id!r}, but the model sampled {token_ids}: report the new tokens of this "
+                "step, all of them and only them",
+            )
 
     def _check_end(self, req_id: str, token_ids: list[int], finish_reason: str | None) -> None:
         """A request ends when it must, and not before."""

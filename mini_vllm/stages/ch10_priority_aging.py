@@ -8,18 +8,18 @@ from mini_vllm.config import SchedulerConfig
 from mini_vllm.core.kv_cache_manager import KVCacheManager
 from mini_vllm.core.output import CachedRequestData, NewRequestData, RequestOutput, SchedulerOutput
 from mini_vllm.core.request_queue import make_queue
-from mini_vllm.request import FINISHED_ABORTED, PREEMPTED, RUNNING
+from mini_vllm.request import FINISHED_ABORTED, PREEMPTED, RUNNING, Request
 
 
 class Scheduler:
     def __init__(self, config: SchedulerConfig):
         self.config = config
         self.kv_cache_manager = KVCacheManager(config)
-        self.requests = {}
+        self.requests: dict[str, Request] = {}
         self.waiting = make_queue(config.policy)
-        self.running = []
-        self.finished_req_ids = []
-        self.seen = set()
+        self.running: list[Request] = []
+        self.finished_req_ids: list[str] = []
+        self.seen: set[str] = set()
 
     def add_request(self, request):
         if self.config.refuse_unfittable:

@@ -29,6 +29,11 @@ TIERS = {
     3: "blocks free_queue cached_blocks".split(),
 }
 
+SOMETIMES_RECORDED = set(
+    "arrivals aborted updated_step spec placeholders in_flight computed_end free_queue cached_blocks".split()
+)
+ALWAYS_RECORDED = {name for names in TIERS.values() for name in names} - SOMETIMES_RECORDED
+
 
 class Replay:
     """One recorded scenario on one of our schedulers; `step()` returns a record in the recordings' own format."""
@@ -97,7 +102,8 @@ class Replay:
         moved = [*plan.num_scheduled_tokens, *plan.preempted_req_ids]
         if self.is_async:  # there the recordings also list those who run and were passed over
             moved += [r.request_id for r in scheduler.running if r.request_id not in plan.num_scheduled_tokens]
-        entered = [*plan.scheduled_new_reqs, *(r for r in plan.scheduled_cached_reqs if r.resumed)]
+        hits = {r.req_id: r.num_computed_tokens for r in plan.scheduled_new_reqs}
+        hits |= {r.req_id: r.num_computed_tokens for r in plan.scheduled_cached_reqs if r.resumed}
         running = scheduler.running
         return {
             "scheduled": [list(item) for item in plan.num_scheduled_tokens.items()],
@@ -105,7 +111,7 @@ class Replay:
             "resumed": [r.req_id for r in plan.scheduled_cached_reqs if r.resumed],
             "preempted": list(plan.preempted_req_ids),
             "allocs": [list(row) for row in self.allocs],
-            "hits": {r.req_id: r.num_computed_tokens for r in entered},
+            "hits": hits,
             "waiting": self._ids(scheduler.waiting),
             "running": self._ids(running),
             "computed": {r: [before[r], self.objects[r].num_computed_tokens] for r in moved},
@@ -151,9 +157,17 @@ def read_recording(path: Path) -> dict:
     """A recording, refused by name if it is broken."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        assert isinstance(data["scenario"]["requests"], list) and isinstance(data["trace"]["steps"], list)
-        assert isinstance(data["trace"]["config"], dict)
-    except (OSError, ValueError, KeyError, TypeError, AssertionError) as error:
+        config, steps, requests = data["trace"]["config"], data["trace"]["steps"], data["scenario"]["requests"]
+        assert isinstance(requests, list) and isinstance(steps, list)
+        assert isinstance(config, dict) and isinstance(config["async_scheduling"], bool)
+        for entry in requests:
+            assert isinstance(entry["id"], str) and isinstance(entry["prompt_token_ids"], list), entry
+            assert isinstance(entry["arrival_step"], int) and isinstance(entry["max_tokens"], int), entry
+        # A part of a run is no run: it would be "identical" for what it lacks.
+        assert len(steps) == data["trace"]["num_steps"] > 0, f"{len(steps)} steps"
+        for number, step in enumerate(steps):
+            assert not (missing := ALWAYS_RECORDED - step.keys()), f"step {number} lacks {sorted(missing)}"
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, AssertionError) as error:
         raise TraceFormatError(f"{path} is not a recorded run: {type(error).__name__} {error}") from error
     return data
 

@@ -25,7 +25,8 @@ from mini_vllm.core.step_loop import StepLoop
 from mini_vllm.errors import ConfigError, KVPoolExhaustedError, MiniVLLMError, SchedulerStalledError
 from mini_vllm.request import Request
 from mini_vllm.sampling_params import SamplingParams
-from mini_vllm.sim.driver import FakeModelRunner, simulate
+from mini_vllm.sim.driver import simulate
+from mini_vllm.sim.fake_runner import FakeModelRunner
 
 #        name, prompt, output
 A = SimRequest("A", 3, 2)

@@ -23,7 +23,8 @@ from mini_vllm.errors import (
 )
 from mini_vllm.request import Request
 from mini_vllm.sampling_params import SamplingParams
-from mini_vllm.sim.driver import FakeModelRunner, SimRequest, simulate
+from mini_vllm.sim.driver import SimRequest, simulate
+from mini_vllm.sim.fake_runner import FakeModelRunner
 
 LIMITS = SchedulerConfig(max_num_seqs=2, max_num_batched_tokens=8, num_gpu_blocks=3, block_size=4)
 SHORT = SamplingParams(max_tokens=4)

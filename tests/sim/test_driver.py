@@ -9,7 +9,8 @@ from mini_vllm.core.output import CachedRequestData, NewRequestData, SchedulerOu
 from mini_vllm.core.scheduler import Scheduler
 from mini_vllm.errors import DuplicateRequestError, MiniVLLMError
 from mini_vllm.sampling_params import SamplingParams
-from mini_vllm.sim.driver import FakeModelRunner, SimRequest, simulate
+from mini_vllm.sim.driver import SimRequest, simulate
+from mini_vllm.sim.fake_runner import FakeModelRunner
 
 ROOMY = SchedulerConfig(max_num_seqs=4, max_num_batched_tokens=8192, max_model_len=10_000, num_gpu_blocks=3000)
 

@@ -11,7 +11,8 @@ from mini_vllm.core.step_loop import StepLoop
 from mini_vllm.errors import TraceFormatError
 from mini_vllm.request import Request
 from mini_vllm.sampling_params import SamplingParams
-from mini_vllm.sim.driver import FakeModelRunner, SimRequest, simulate
+from mini_vllm.sim.driver import SimRequest, simulate
+from mini_vllm.sim.fake_runner import FakeModelRunner
 from mini_vllm.trace.recorder import Trace
 
 CONFIG = SchedulerConfig(max_num_seqs=2, max_num_batched_tokens=8, num_gpu_blocks=2, block_size=4)
