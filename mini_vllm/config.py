@@ -28,6 +28,9 @@ class SchedulerConfig:
     num_speculative_tokens: draft tokens verified with each decode; num_lookahead_tokens: slots kept for them.
     sliding_window: tokens that attention looks back; None is all. Blocks out of sight are freed.
     max_loras: different adapters among the running requests at most; None is no limit.
+    unpublish_given_back: when a request is evicted in the step that planned it, the blocks of that piece lose their
+        hash again, since nobody will compute them. vLLM 0.33.0 leaves it (public report: vllm-project/vllm#43569), and
+        a later hit on them gives wrong tokens; off only to replay recordings of it.
     refuse_unfittable: refuse a request at once that even an empty pool could not carry; off to replay recordings of
         the bare vLLM scheduler, which lets it block the queue.
     """
@@ -49,6 +52,7 @@ class SchedulerConfig:
     num_lookahead_tokens: int = 0
     sliding_window: int | None = None
     max_loras: int | None = None
+    unpublish_given_back: bool = True
     refuse_unfittable: bool = True
 
     def __post_init__(self) -> None:
@@ -58,10 +62,16 @@ class SchedulerConfig:
                 f"max_num_batched_tokens={self.max_num_batched_tokens} is below max_num_seqs={self.max_num_seqs}: "
                 "a full batch could not decode one token each; raise the first or lower the second"
             )
-        if not self.enable_chunked_prefill and self.max_num_batched_tokens < self.max_model_len:
+        if not self.enable_chunked_prefill and self.token_budget < self.max_model_len:
             raise ConfigError(
-                f"max_num_batched_tokens={self.max_num_batched_tokens} is below max_model_len={self.max_model_len} "
-                "and chunked prefill is off: a long prompt could never enter; raise the first or allow chunks"
+                f"the token budget of {self.token_budget} is below max_model_len={self.max_model_len} and chunked "
+                "prefill is off: a long prompt could never enter; raise max_num_batched_tokens (and "
+                "max_num_scheduled_tokens, if it is set), or allow chunks"
+            )
+        if self.num_speculative_tokens and self.token_budget < 1 + self.num_speculative_tokens:
+            raise ConfigError(
+                f"the token budget of {self.token_budget} is below 1 + num_speculative_tokens = "
+                f"{1 + self.num_speculative_tokens}: a decode with its drafts could never be scheduled; raise it"
             )
         if self.policy not in POLICIES:
             raise ConfigError(f"policy={self.policy!r} is not one of {', '.join(POLICIES)}")
@@ -85,7 +95,7 @@ class SchedulerConfig:
     @property
     def token_budget(self) -> int:
         """Tokens that one step may hand out."""
-        return self.max_num_scheduled_tokens or self.max_num_batched_tokens
+        return min(self.max_num_scheduled_tokens or self.max_num_batched_tokens, self.max_num_batched_tokens)
 
     @property
     def watermark_blocks(self) -> int:

@@ -44,7 +44,7 @@ class BlockPool:
         block, following = self._next[NULL_BLOCK], self._next
         for _ in range(num_blocks):
             if self.hash_of[block] is not None:
-                self._evict(block)
+                self.forget_hash(block)
             self.ref_count[block] = 1
             taken.append(block)
             block = following[block]
@@ -87,7 +87,8 @@ class BlockPool:
         """The block that was registered first under this hash and still holds it, or None."""
         return next(iter(self.cached.get(block_hash, ())), None)
 
-    def _evict(self, block: int) -> None:
+    def forget_hash(self, block: int) -> None:
+        """What this cached block holds cannot be found any more."""
         block_hash = self.hash_of[block]
         assert block_hash is not None
         self.hash_of[block] = None

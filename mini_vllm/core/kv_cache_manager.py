@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from mini_vllm.config import SchedulerConfig
 from mini_vllm.core.block_pool import NULL_BLOCK, BlockPool
 from mini_vllm.core.prefix_cache import extend_hashes
-from mini_vllm.errors import KVPoolTooSmallError
+from mini_vllm.errors import KVPoolTooSmallError, PromptTooLongError
 from mini_vllm.request import Request
 
 NO_BLOCKS: list[int] = []  # shared by all who needed none; nobody appends to a plan
@@ -30,13 +30,22 @@ class KVCacheManager:
 
     @staticmethod
     def refuse_if_never_fits(config: SchedulerConfig, request: Request) -> None:
-        """Raise KVPoolTooSmallError if even an empty pool could not carry this request to its last token.
+        """Raise if this request could never run to its end, even alone: PromptTooLongError, KVPoolTooSmallError.
 
-        The KV of the last sampled token is never computed, hence the minus one.
+        The KV of the last sampled token is never computed, hence the minus one; drafts need slots of their own.
         """
+        if request.num_prompt_tokens >= config.max_model_len:
+            raise PromptTooLongError(
+                f"request {request.request_id!r} has {request.num_prompt_tokens} prompt tokens; max_model_len is "
+                f"{config.max_model_len} and one place must stay for a new token: shorten the prompt to "
+                f"{config.max_model_len - 1}, or raise max_model_len as far as the model allows"
+            )
         max_tokens = request.sampling_params.max_tokens
         all_tokens = min(request.num_prompt_tokens + max_tokens, config.max_model_len)
         peak_tokens = max(all_tokens - 1, request.num_prompt_tokens)
+        ahead = config.num_speculative_tokens + config.num_lookahead_tokens
+        if ahead:
+            peak_tokens = min(peak_tokens + ahead, max(config.max_model_len, request.num_prompt_tokens))
         need = config.blocks_for(peak_tokens)
         if need > config.num_gpu_blocks:
             raise KVPoolTooSmallError(
@@ -128,16 +137,27 @@ class KVCacheManager:
                 self.block_pool.register(blocks[i], hashes[i])
         self.num_registered[request.request_id] = num_full
 
+    def unpublish(self, request: Request) -> None:
+        """Take the hash from blocks that were registered for a piece that will not run after all."""
+        first = request.num_computed_tokens // self.config.block_size
+        last = self.num_registered.get(request.request_id, 0)
+        for block in self.get_block_ids(request.request_id)[first:last]:
+            if block != NULL_BLOCK:
+                self.block_pool.forget_hash(block)
+        if first < last:
+            self.num_registered[request.request_id] = first
+
     def free_out_of_window(self, request: Request) -> None:
         """Sliding window: give back blocks that no token to come will look at; the null block takes their place.
 
-        Counted from what is surely computed: tokens still in flight may look back from where they stand.
+        Counted from what is surely computed: tokens still in flight may look back from where they stand, and drafts
+        may be rejected.
         """
         window = self.config.sliding_window
         blocks = self.req_to_blocks.get(request.request_id)
         if window is None or not blocks:
             return
-        settled = request.num_computed_tokens - request.num_in_flight_tokens
+        settled = request.num_computed_tokens - request.num_in_flight_tokens - self.config.num_speculative_tokens
         # The next token, at position `settled`, sees positions settled - window + 1 … settled.
         num_unseen = max(0, settled - window + 1) // self.config.block_size
         gone = [i for i in range(min(num_unseen, len(blocks))) if blocks[i] != NULL_BLOCK]

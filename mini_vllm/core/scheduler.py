@@ -41,7 +41,9 @@ class Scheduler:
         self.known_to_worker: set[str] = set()
 
     def add_request(self, request: Request) -> None:
-        """Queue a request. Raises if its id is in use, or (refuse_unfittable) if it could never run to its end."""
+        """Queue a request. Raises if its id is in use, or (refuse_unfittable) if it could never run to its end:
+        DuplicateRequestError, PromptTooLongError, KVPoolTooSmallError.
+        """
         if request.request_id in self.requests:
             raise DuplicateRequestError(f"request id {request.request_id!r} is in use; wait for it or choose another")
         if self.config.refuse_unfittable:
@@ -85,6 +87,8 @@ class Scheduler:
                     if at < index:  # it stood before us: its tokens, if it had any, are handed out again
                         index -= 1
                         budget += take_out_of_plan(victim, planned, scheduled, new_blocks, drafts)
+                        if cfg.unpublish_given_back:
+                            self.kv_cache_manager.unpublish(victim)
                     del running[at]
                     self._preempt(victim)
                     preempted.append(victim)
@@ -121,11 +125,15 @@ class Scheduler:
             hits = self.kv_cache_manager.get_computed_blocks(request)
             num_hit_tokens = len(hits) * cfg.block_size
             num_new_tokens, padding = size_admission(cfg, request, num_hit_tokens, planned[:num_cached])
+            if num_new_tokens > budget and padding:
+                blocked_reason = "token_budget"
+                break
             num_new_tokens = min(num_new_tokens, threshold)
-            if num_new_tokens > budget and (padding or not cfg.enable_chunked_prefill):
+            if num_new_tokens > budget and not cfg.enable_chunked_prefill:
                 blocked_reason = "token_budget"
                 break
             num_new_tokens = min(num_new_tokens, budget)
+            padding = min(padding, num_new_tokens - 1)
             blocks = self._allocate_admission(request, num_new_tokens, hits)
             if blocks is None:
                 blocked_reason = why_no_blocks(self.kv_cache_manager, request, num_new_tokens, hits, bool(running))

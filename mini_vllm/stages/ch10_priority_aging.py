@@ -74,7 +74,10 @@ class Scheduler:
 
     def preempt(self, victim):
         """It loses its KV and its place, and keeps its tokens. What it was given in this step is handed out again."""
-        self.budget += self.pieces.pop(victim, (0, None))[0]
+        if victim in self.pieces:
+            self.budget += self.pieces.pop(victim)[0]
+            if self.config.unpublish_given_back:
+                self.kv_cache_manager.unpublish(victim)
         self.running.remove(victim)
         self.kv_cache_manager.free(victim)
         victim.transition_to(PREEMPTED)

@@ -40,7 +40,9 @@ class Replay:
 
     def __init__(self, scenario: dict, config: dict, scheduler_cls: type | None = None):
         known = {f.name for f in fields(SchedulerConfig)}
-        self.config = SchedulerConfig(**{k: v for k, v in config.items() if k in known}, refuse_unfittable=False)
+        self.config = SchedulerConfig(
+            **{k: v for k, v in config.items() if k in known}, refuse_unfittable=False, unpublish_given_back=False
+        )
         self.is_async = config["async_scheduling"]
         self.scheduler = (scheduler_cls or (AsyncScheduler if self.is_async else Scheduler))(self.config)
         self.requests = scenario["requests"]

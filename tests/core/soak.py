@@ -10,8 +10,8 @@ import argparse
 import random
 import sys
 import time
+import zlib
 from collections import Counter, deque
-from dataclasses import replace
 from functools import cache
 
 from mini_vllm.config import SchedulerConfig
@@ -55,7 +55,7 @@ def next_token(values: list[int], alphabet: int) -> int:
 @cache
 def tag(salt: str | None, adapter: str | None) -> int:
     """KV of another adapter is other KV. Of another salt it is the same, and shared all the same it is a leak."""
-    return int.from_bytes(root_hash(salt, adapter)[:5], "big") ^ hash((len(salt or ""), len(adapter or "")))
+    return zlib.crc32(repr((salt, adapter)).encode())
 
 
 class Truth:
