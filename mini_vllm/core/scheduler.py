@@ -109,27 +109,23 @@ class Scheduler:
         num_cached = len(planned)
         blocked_reason = None
         skipped: list[Request] = []
-        while waiting and blocked_reason is None:
+        while waiting:
             request = waiting.peek()
             blocked_reason = closed_gate(self.gates, request, running)
             if blocked_reason in SKIPPING:
                 skipped.append(waiting.pop())
                 blocked_reason = None
                 continue
-            if blocked_reason is None and preempted:
-                blocked_reason = "preempted_this_step"
-            elif blocked_reason is None and budget == 0:
-                blocked_reason = "token_budget"
+            if blocked_reason is None:
+                blocked_reason = "preempted_this_step" if preempted else "token_budget" if budget == 0 else None
             if blocked_reason:
                 break
             hits = self.kv_cache_manager.get_computed_blocks(request)
             num_hit_tokens = len(hits) * cfg.block_size
             num_new_tokens, padding = size_admission(cfg, request, num_hit_tokens, planned[:num_cached])
-            if num_new_tokens > budget and padding:
-                blocked_reason = "token_budget"
-                break
+            too_wide = padding and num_new_tokens > budget
             num_new_tokens = min(num_new_tokens, threshold)
-            if num_new_tokens > budget and not cfg.enable_chunked_prefill:
+            if too_wide or (num_new_tokens > budget and not cfg.enable_chunked_prefill):
                 blocked_reason = "token_budget"
                 break
             num_new_tokens = min(num_new_tokens, budget)

@@ -194,6 +194,8 @@ class World:
         known, adapter = self._tokens[req_id], self.requests[req_id].adapter
         tokens = [*known, *drafts]
         assert 1 <= num_new <= len(tokens) - start, f"{req_id}: {num_new} from {start} of {len(tokens)} tokens"
+        unwritten = [p for p in range(start) if self._slot(req_id, p) not in self._slots]
+        assert not unwritten, f"{req_id} reads positions {unwritten}, which nobody has computed"
         values = [self._slots[self._slot(req_id, p)] for p in range(start)]
         for position in range(start, start + num_new):
             values.append(kv_value(values, tokens[position], adapter))

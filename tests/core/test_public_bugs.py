@@ -175,6 +175,27 @@ def test_a10_the_budget_of_the_victim_goes_to_those_behind(world):
     assert w.outputs_are_right()
 
 
+def test_a10_blocks_that_the_victim_was_to_fill_are_not_cached(world):
+    """Victim before the scan cursor (vllm#49097): A's piece, which was to fill a block, never ran: no hit for it."""
+    w = world(
+        num_gpu_blocks=6, max_num_seqs=2, max_num_batched_tokens=7, policy="priority", enable_prefix_caching=True,
+        long_prefill_token_threshold=4,
+    )  # fmt: skip
+    w.add("A", 20, 3, priority=9)
+    w.step()
+    w.add("B", 3, 3, arrival_time=1.0)
+    w.step()
+    assert w.step() == {"A": 4, "B": 1}
+    assert w.requests["A"].num_computed_tokens == 15  # its next piece fills block 4, slots 12 to 15
+    assert w.step() == {"B": 1}  # A was granted that piece, then B needed a block
+    assert w.plans[-1].preempted_req_ids == ["A"]
+    w.step()
+    [resumed] = [c for c in w.plans[-1].scheduled_cached_reqs if c.resumed]
+    assert resumed.num_computed_tokens == 12
+    w.drain()
+    assert w.outputs_are_right()
+
+
 def test_a10_victim_that_was_passed_over_in_this_step():
     """Victim before the scan cursor (vllm#49097): A, whose last token is in flight, had none to give back."""
     w = World(AsyncScheduler, num_gpu_blocks=5, max_num_batched_tokens=16, policy="priority")

@@ -21,7 +21,7 @@ from mini_vllm.errors import (
 )
 from mini_vllm.sampling_params import SamplingParams
 from mini_vllm.stages.ch10_priority_aging import Scheduler as ClearForm
-from tests.core.public_bugs_world import World
+from tests.core.public_bugs_world import VOCABULARY, World
 
 
 @pytest.fixture(params=[Scheduler, ClearForm, AsyncScheduler], ids=["core", "clear", "async"])
@@ -119,15 +119,28 @@ def test_slots_for_lookahead_count_when_a_request_is_refused():
 
 
 def test_slots_for_drafts_count_when_a_request_is_refused():
-    """7 tokens with KV fit 2 blocks, but 5 tokens and 4 drafts do not: refused, or served to its end."""
+    """7 tokens with KV fit 2 blocks, but 5 tokens and 4 drafts do not: after an eviction it could not come back."""
     w = World(Scheduler, num_gpu_blocks=2, num_speculative_tokens=4, enable_prefix_caching=True)
-    w.drafter = lambda known: [0] * 4
-    try:
+    with pytest.raises(KVPoolTooSmallError):
         w.add("r", range(3), 5)
-    except KVPoolTooSmallError:
-        return
     w.drain()
-    assert w.outputs_are_right()
+
+
+@pytest.mark.parametrize("lookahead", [0, 4])
+def test_with_slots_for_drafts_the_smallest_pool_that_is_let_in_suffices(lookahead):
+    """The border of the refusal, from the other side: whoever is let in runs to its end, whatever is rejected."""
+    for num_gpu_blocks in range(1, 6):
+        limits = {"num_gpu_blocks": num_gpu_blocks, "num_lookahead_tokens": lookahead, "max_model_len": 32}
+        w = World(Scheduler, num_speculative_tokens=4, enable_prefix_caching=True, **limits)
+        w.drafter = lambda known: [VOCABULARY] * 4  # never right
+        for prompt_len in range(1, 12):
+            try:
+                w.add("r", range(prompt_len), 5)
+            except KVPoolTooSmallError:
+                continue
+            w.drain()
+            assert len(w.outputs["r"]) == 5
+            assert w.outputs_are_right()
 
 
 # --- configurations ---
@@ -137,7 +150,10 @@ def test_slots_for_drafts_count_when_a_request_is_refused():
     ("limits", "message"),
     [
         ({"max_num_seqs": 8, "max_num_batched_tokens": 7}, "max_num_batched_tokens=7 is below max_num_seqs=8"),
-        ({"enable_chunked_prefill": False, "max_model_len": 65}, "=64 is below max_model_len=65 and chunked prefill"),
+        (
+            {"enable_chunked_prefill": False, "max_model_len": 65},
+            "64 is below max_model_len=65 and chunked prefill is off",
+        ),
         ({"block_size": 0}, "block_size=0 must be a whole number of at least 1"),
         ({"num_gpu_blocks": 0}, "num_gpu_blocks=0 must"),
         ({"max_num_seqs": 2.0}, "max_num_seqs=2.0 must"),
@@ -147,17 +163,24 @@ def test_slots_for_drafts_count_when_a_request_is_refused():
         ({"long_prefill_token_threshold": -1}, "long_prefill_token_threshold=-1 must"),
         ({"enable_prefix_caching": 1}, "enable_prefix_caching=1 must be True or False"),
         ({"policy": "lifo"}, "policy='lifo' is not one of fcfs, priority"),
-        ({"max_num_scheduled_tokens": 65}, "max_num_scheduled_tokens=65"),
         (
             {"enable_chunked_prefill": False, "max_model_len": 64, "max_num_scheduled_tokens": 8},
-            "max_num_scheduled_tokens=8",
+            "budget of 8 is below max_model_len=64 and chunked prefill is off",
         ),
-        ({"num_speculative_tokens": 64}, "num_speculative_tokens=64"),
+        ({"num_speculative_tokens": 64}, r"budget of 64 is below 1 \+ num_speculative_tokens = 65"),
     ],
 )
 def test_a_configuration_that_contradicts_itself_is_refused(limits, message):
     with pytest.raises(ConfigError, match=message):
         SchedulerConfig(**limits)
+
+
+def test_the_token_budget_never_exceeds_the_input_budget(world):
+    w = world(max_num_seqs=4, max_num_batched_tokens=8, max_num_scheduled_tokens=16)
+    w.add("r", 20, 2)
+    assert w.step() == {"r": 8}
+    w.drain()
+    assert w.outputs_are_right()
 
 
 def test_async_with_drafts_is_refused():

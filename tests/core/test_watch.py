@@ -10,7 +10,7 @@ import pytest
 
 from mini_vllm.batching import StaticBatcher
 from mini_vllm.config import SchedulerConfig
-from mini_vllm.core.output import CachedRequestData, SchedulerOutput
+from mini_vllm.core.output import CachedRequestData, RequestOutput, SchedulerOutput
 from mini_vllm.core.scheduler import Scheduler
 from mini_vllm.core.step_loop import StepLoop
 from mini_vllm.core.watch import MAX_IDLE_STEPS
@@ -96,7 +96,7 @@ class KeepsTheBlocksOfTheDead(Replans):
     """Frees too early: gives a running request's block to the next one."""
 
     def spoil(self, plan):
-        taken = [new._replace(block_ids=[1]) for new in plan.scheduled_new_reqs]
+        taken = [replace(new, block_ids=[1]) for new in plan.scheduled_new_reqs]
         return replace(plan, scheduled_new_reqs=taken)
 
 
@@ -105,7 +105,7 @@ class KeepsTheBlocksOfTheDead(Replans):
 
 class SchedulesAGhost(Replans):
     def spoil(self, plan):
-        ghosts = [new._replace(req_id="ghost") for new in plan.scheduled_new_reqs]
+        ghosts = [replace(new, req_id="ghost") for new in plan.scheduled_new_reqs]
         tokens = {"ghost": plan.total_num_scheduled_tokens}
         return replace(plan, scheduled_new_reqs=ghosts, num_scheduled_tokens=tokens)
 
@@ -116,7 +116,7 @@ class RunsWhoWaits(Replans):
     def spoil(self, plan):
         cached, tokens = list(plan.scheduled_cached_reqs), dict(plan.num_scheduled_tokens)
         for victim in plan.preempted_req_ids:
-            cached.append(CachedRequestData(victim, [], 4))
+            cached.append(CachedRequestData(victim, [], 0))
             tokens[victim] = 1
         return replace(plan, scheduled_cached_reqs=cached, num_scheduled_tokens=tokens)
 
@@ -145,7 +145,7 @@ class SendsAResumedRequestAsNew(Scheduler):
 
 class ResumesWhoRuns(Replans):
     def spoil(self, plan):
-        return replace(plan, scheduled_cached_reqs=[r._replace(resumed=True) for r in plan.scheduled_cached_reqs])
+        return replace(plan, scheduled_cached_reqs=[replace(r, resumed=True) for r in plan.scheduled_cached_reqs])
 
 
 # --- mistakes with how many tokens ---
@@ -169,7 +169,7 @@ class NeverEnds(Scheduler):
     def update_from_output(self, plan, output):
         for req_id, token_ids in output.sampled_token_ids.items():
             self.requests[req_id].token_ids += token_ids
-        return []
+        return [RequestOutput(req_id, token_ids) for req_id, token_ids in output.sampled_token_ids.items()]
 
 
 class SchedulesNobody(Scheduler):
@@ -381,7 +381,7 @@ def test_a_scheduler_that_ends_a_request_too_early_is_named():
         def update_from_output(self, plan, output):
             news = super().update_from_output(plan, output)
             self.finish_requests([n.request_id for n in news])
-            return [n._replace(finish_reason="length") for n in news]
+            return [replace(n, finish_reason="length") for n in news]
 
     with pytest.raises(SchedulerContractError):
         simulate([A], LIMITS, scheduler_cls=EndsAtTheFirstToken)

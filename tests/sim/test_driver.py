@@ -67,7 +67,7 @@ def test_any_iterable_of_requests_will_do():
 
 
 def test_one_id_twice_is_refused():
-    with pytest.raises(DuplicateRequestError, match="'A' is in use"):
+    with pytest.raises(DuplicateRequestError, match=r"an id stands twice in \['A', 'A'\]"):
         simulate([SimRequest("A", 2, 2), SimRequest("A", 2, 2)], ROOMY)
 
 

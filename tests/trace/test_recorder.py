@@ -63,6 +63,7 @@ def test_a_step_record_in_full(trace):
         "new": [],
         "resumed": [],
         "preempted": ["B"],
+        "hits": {},
         "waiting": ["B"],
         "running": ["A"],
         "blocks": {"A": [1, 2]},

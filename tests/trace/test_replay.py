@@ -12,6 +12,7 @@ import pytest
 
 from mini_vllm.core.scheduler import Scheduler
 from mini_vllm.errors import TraceFormatError
+from mini_vllm.stages.ch10_priority_aging import Scheduler as ClearScheduler
 from mini_vllm.trace.replay import TIERS, Replay, first_difference, main, read_recording
 from tests.core.recordings import FOLDER, RECORDINGS
 
@@ -98,17 +99,17 @@ def test_other_blocks_are_a_difference_at_tier_3_only():
     assert first_difference(data, 3, TakesTheTailOfTheFreeQueue).startswith("step 0, blocks: ours {'r0': [64]")
 
 
-class MostRecentFirst(Scheduler):
+class OldestFirst(ClearScheduler):
     """Evicts the head instead of the tail: a wrong decision."""
 
-    def _choose_victim(self):
+    def choose_victim(self):
         return self.running[0]
 
 
 def test_a_wrong_decision_is_a_difference_at_every_tier():
     data = read_recording(FOLDER / "12_kv_preempt_chunk.json")
     for tier in TIERS:
-        assert first_difference(data, tier, MostRecentFirst) is not None
+        assert first_difference(data, tier, OldestFirst) is not None
 
 
 def test_a_replay_steps_on_after_the_recording_has_ended(recording):
