@@ -18,7 +18,8 @@ class SchedulerConfig:
     block_size: tokens that one block holds.
     max_num_scheduled_tokens: tokens of one step at most that are handed out (the token budget); None means
         max_num_batched_tokens.
-    enable_chunked_prefill: a prompt may enter in pieces; else whole or not at all.
+    enable_chunked_prefill: a prompt may enter in pieces; else whole or not at all (but a long-prefill threshold cuts
+        it all the same, as in vLLM 0.33.0).
     long_prefill_token_threshold: longest piece of one request while others are there; 0 is off.
     long_prefill_token_threshold_adaptive: raise the threshold to an equal share of the budget.
     enable_prefix_caching: reuse the KV of full blocks (chapter 7).

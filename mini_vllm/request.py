@@ -3,7 +3,7 @@
 import enum
 from dataclasses import dataclass, field
 
-from mini_vllm.errors import EmptyPromptError, IllegalTransitionError
+from mini_vllm.errors import EmptyPromptError, IllegalTransitionError, InvalidRequestError
 from mini_vllm.sampling_params import SamplingParams
 
 
@@ -83,6 +83,10 @@ class Request:
             raise EmptyPromptError(
                 f"request {self.request_id!r} has an empty prompt (0 tokens, at least 1 needed): there is nothing "
                 "to predict from; send some text, or the model's start token"
+            )
+        if not isinstance(self.priority, int):
+            raise InvalidRequestError(
+                f"request {self.request_id!r} has priority={self.priority!r}; give a whole number, smaller is sooner"
             )
         self.prompt_token_ids = list(self.prompt_token_ids)
         self.token_ids = list(self.prompt_token_ids)

@@ -119,8 +119,9 @@ class KVCacheManager:
             if hits:
                 self.num_registered[request.request_id] = len(hits)
             # At once, before anything is computed: a later request of the same step can already share them.
-            self.register_full_blocks(request, min(end, len(request.token_ids)))
-            quiet_until = min(quiet_until, (end // cfg.block_size + 1) * cfg.block_size - 1)
+            num_known = min(end, len(request.token_ids))  # drafts and placeholders are not known yet
+            self.register_full_blocks(request, num_known)
+            quiet_until = min(quiet_until, (num_known // cfg.block_size + 1) * cfg.block_size - 1)
         request.quiet_until = quiet_until
         return new_blocks
 

@@ -21,8 +21,9 @@ def root_hash(cache_salt: str | None, adapter: str | None) -> bytes:
 
     Each part carries its length, so that ("ab", "c") and ("a", "bc") differ; None differs from "".
     """
-    parts = [b"-" if part is None else b"%d:" % len(part.encode()) + part.encode() for part in (cache_salt, adapter)]
-    return hashlib.sha256(b"/".join(parts)).digest()
+    # surrogatepass: a salt comes from outside, and half an emoji in it must not stop the whole engine.
+    names = [None if part is None else part.encode(errors="surrogatepass") for part in (cache_salt, adapter)]
+    return hashlib.sha256(b"/".join(b"-" if n is None else b"%d:%b" % (len(n), n) for n in names)).digest()
 
 
 def extend_hashes(request: Request, block_size: int, num_blocks: int) -> list[bytes]:

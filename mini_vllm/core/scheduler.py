@@ -14,6 +14,7 @@ from mini_vllm.core.admission import (
     size_admission,
     why_no_blocks,
 )
+from mini_vllm.core.drafts import take_drafts, verify_drafts
 from mini_vllm.core.integrity import check_integrity
 from mini_vllm.core.kv_cache_manager import NO_BLOCKS, KVCacheManager
 from mini_vllm.core.output import (
@@ -25,8 +26,8 @@ from mini_vllm.core.output import (
 )
 from mini_vllm.core.preemption import choose_victim, take_out_of_plan
 from mini_vllm.core.request_queue import make_queue
-from mini_vllm.errors import DuplicateRequestError
-from mini_vllm.request import FINISHED_ABORTED, PREEMPTED, RUNNING, Request, RequestStatus
+from mini_vllm.errors import DuplicateRequestError, InvalidRequestError
+from mini_vllm.request import FINISHED_ABORTED, PREEMPTED, RUNNING, WAITING, Request, RequestStatus
 
 
 class Scheduler:
@@ -46,6 +47,10 @@ class Scheduler:
         """
         if request.request_id in self.requests:
             raise DuplicateRequestError(f"request id {request.request_id!r} is in use; wait for it or choose another")
+        if request.status != WAITING:
+            raise InvalidRequestError(
+                f"request {request.request_id!r} is {request.status.name}, and only a fresh one can be added"
+            )
         if self.config.refuse_unfittable:
             self.kv_cache_manager.refuse_if_never_fits(self.config, request)
         self.requests[request.request_id] = request
@@ -102,7 +107,7 @@ class Scheduler:
             scheduled[request.request_id] = num_new_tokens
             budget -= num_new_tokens
             if request.spec_token_ids:
-                drafts[request.request_id] = self._take_drafts(request, num_new_tokens)
+                drafts[request.request_id] = take_drafts(request, num_new_tokens)
             index += 1
 
         # Then whoever waits, in order; nobody enters in a step that evicted somebody.
@@ -184,13 +189,6 @@ class Scheduler:
         request.num_stale_plans = request.num_plans_in_flight
         self.waiting.put_back(request)
 
-    def _take_drafts(self, request: Request, num_new_tokens: int) -> list[int]:
-        """The drafts that fit into this piece; a piece that ends before the known tokens carries none."""
-        behind = request.num_tokens + request.num_output_placeholders - request.num_computed_tokens
-        taken = request.spec_token_ids[: max(0, num_new_tokens - behind)]
-        request.spec_token_ids = []
-        return taken
-
     def _write_plan(
         self,
         planned: list[Request],
@@ -244,8 +242,11 @@ class Scheduler:
             if not token_ids or req_id not in requests:  # in mid-prompt, or aborted while the step ran
                 continue
             request = requests[req_id]
+            if request.status != RUNNING:  # aborted, and its id given to another, while the step ran
+                continue
             if req_id in drafts:
-                token_ids, is_done = self._verify_drafts(request, drafts[req_id], token_ids)
+                token_ids, is_done = verify_drafts(request, drafts[req_id], token_ids, max_model_len)
+                self._register_settled(request)  # accepted drafts may have filled blocks with tokens not known before
             else:
                 is_done = request.append_output(token_ids[0], max_model_len)
             if is_done:
@@ -258,19 +259,6 @@ class Scheduler:
             if owner is not None and owner.status == RUNNING and not owner.is_prefill_chunk:
                 owner.spec_token_ids = token_ids
         return news
-
-    def _verify_drafts(self, request: Request, drafts: list[int], token_ids: list[int]) -> tuple[list[int], bool]:
-        """Take the accepted drafts and the token after them; returns the tokens kept, and whether it is done."""
-        if request.num_computed_tokens:
-            # Rejected drafts were counted as computed; their slots are written again.
-            request.num_computed_tokens -= len(drafts) + 1 - len(token_ids)
-        is_done = False
-        for count, token_id in enumerate(token_ids, start=1):
-            if is_done := request.append_output(token_id, self.config.max_model_len):
-                token_ids = token_ids[:count]
-                break
-        self._register_settled(request)  # accepted drafts may have filled blocks with tokens not known before
-        return token_ids, is_done
 
     def _register_settled(self, request: Request) -> None:
         """Hash the blocks that outputs have filled; also of one that has just ended, before its blocks are freed."""

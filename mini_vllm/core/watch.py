@@ -53,9 +53,15 @@ class SchedulerWatch:
     def arrived(self, request: Request) -> None:
         req_id = request.request_id
         self.requests[req_id] = request
-        self.waiting.append(req_id)
+        self._queue(req_id, at=len(self.waiting))
         self.computed[req_id] = 0
         self.known[req_id] = request.num_tokens
+
+    def _queue(self, req_id: str, at: int) -> None:
+        """Who waits stands in the order of service: by arrival, the evicted in front; or by priority."""
+        self.waiting.insert(at, req_id)
+        if self.config.policy == "priority":
+            self.waiting.sort(key=lambda r: (self.requests[r].priority, self.requests[r].arrival_time, r))
 
     def left(self, request_ids: Iterable[str]) -> None:
         """Finished or aborted: the request owns nothing any more."""
@@ -78,7 +84,7 @@ class SchedulerWatch:
         for req_id in plan.preempted_req_ids:
             self._require(req_id in self.running, f"preempts {req_id!r}, which is not running")
             self.running.remove(req_id)
-            self.waiting.insert(0, req_id)
+            self._queue(req_id, at=0)
             self._drop_blocks(req_id)
             self.computed[req_id] = 0
         new_data = {new.req_id: new for new in plan.scheduled_new_reqs}

@@ -56,4 +56,4 @@ def simulate(
 
 def _distinct_prompt(r: SimRequest) -> list[int]:
     """Token ids that no other request has, so that prefix caching finds nothing that was not meant to be shared."""
-    return [zlib.crc32(r.request_id.encode()), *range(r.prompt_len - 1)]
+    return [zlib.crc32(r.request_id.encode()), *range(r.prompt_len - 1)][: r.prompt_len]

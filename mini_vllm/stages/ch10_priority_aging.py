@@ -148,7 +148,7 @@ class Scheduler:
         for req_id in plan.num_scheduled_tokens:
             request = self.requests.get(req_id)
             token_ids = output.sampled_token_ids.get(req_id)
-            if request is None or not token_ids:
+            if request is None or request.status != RUNNING or not token_ids:
                 continue
             if request.append_output(token_ids[0], self.config.max_model_len):
                 self.forget(request)

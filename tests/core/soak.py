@@ -13,10 +13,13 @@ import time
 import zlib
 from collections import Counter, deque
 from functools import cache
+from unittest.mock import patch
 
 from mini_vllm.config import SchedulerConfig
+from mini_vllm.core import scheduler as core
 from mini_vllm.core.async_scheduler import AsyncScheduler
 from mini_vllm.core.output import ModelRunnerOutput, SchedulerOutput
+from mini_vllm.core.preemption import take_out_of_plan
 from mini_vllm.core.prefix_cache import block_hash, root_hash
 from mini_vllm.core.scheduler import Scheduler
 from mini_vllm.errors import DuplicateRequestError, KVPoolTooSmallError
@@ -217,7 +220,8 @@ class Worker:
             sampled.append(self._next(req_id, known + len(sampled)))
         if drafts:
             self.stats["drafts accepted"] += len(sampled) - 1
-            self.stats["padding" if drafts[0] == PADDING else "drafts rejected"] += len(drafts) + 1 - len(sampled)
+            if drafts[0] != PADDING:
+                self.stats["drafts rejected"] += len(drafts) + 1 - len(sampled)
         self.computed[req_id] = known + len(sampled) - 1
         tokens += sampled
         return sampled
@@ -232,22 +236,24 @@ class Worker:
 
 
 def random_config(kind: str, rng: random.Random) -> SchedulerConfig:
-    """Small and tight: most pools are too small for their load."""
+    """Small and tight: most pools carry one request to its end, and not all that run."""
     coin = rng.random
     max_model_len = rng.choice((6, 10, 16, 24, 32))
     chunked = coin() < 0.8
-    max_num_seqs = rng.randint(1, 6)
+    max_num_seqs = rng.randint(3, 6) if coin() < 0.7 else rng.randint(1, 2)
     budget = max(max_num_seqs, rng.choice((1, 2, 3, 4, 6, 8, 12, 16, 24, 32)))
     if not chunked:
         budget = max(budget, max_model_len)
     drafts = rng.randint(1, 3) if "drafts" in kind else 0
     budget = max(budget, 1 + drafts)
     block_size = rng.randint(1, 5)
+    lookahead = rng.choice((0, drafts)) if drafts else 0
+    least = -(-(max_model_len + drafts + lookahead) // block_size)
     config = SchedulerConfig(
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=budget,
         max_model_len=max_model_len,
-        num_gpu_blocks=rng.randint(2, 24) if coin() < 0.5 else rng.randint(2, 10),
+        num_gpu_blocks=least + rng.randint(0, 3) if coin() < 0.7 else rng.randint(2, 16),
         block_size=block_size,
         max_num_scheduled_tokens=rng.randint(1 + drafts, budget) if coin() < 0.2 and chunked else None,
         enable_chunked_prefill=chunked,
@@ -258,7 +264,7 @@ def random_config(kind: str, rng: random.Random) -> SchedulerConfig:
         watermark=rng.choice((0.0, 0.0, 0.05, 0.1, 0.2, 0.4)),
         reserve_full_isl=coin() < 0.6,
         num_speculative_tokens=drafts,
-        num_lookahead_tokens=rng.choice((0, drafts)) if drafts else 0,
+        num_lookahead_tokens=lookahead,
         sliding_window=rng.randint(1, 12) if "window" in kind else None,
         max_loras=rng.randint(1, 2) if kind == "lora" else None,
     )
@@ -289,32 +295,34 @@ class Scenario:
         self.texts: list[list[int]] = [
             rng.choices(range(self.alphabet), k=cfg.max_model_len) for _ in range(rng.randint(1, 3))
         ]
-        self.arrival_rate = rng.choice((0.1, 0.3, 0.6))
+        self.arrival_rate = rng.choice((0.2, 0.5, 0.8))
         self.abort_rate = rng.choice((0.0, 0.02, 0.1))
         self.num_arriving_steps = rng.randint(20, 150)
         self.with_salts = rng.random() < 0.3
         self.num_adapters = rng.randint(1, 4) if kind == "lora" else rng.choice((0, 0, 0, 2))
         self.stop_rate = rng.choice((0.0, 0.3))
         self.num_priorities = rng.choice((1, 2, 4))
+        self.longest_prompt = rng.choice((2, 6, 99))  # short ones enter together, and outgrow the pool together
         self.trace_hash = 0
-        self.watched = self.clear is not None or every
+        self._count_evictions()
 
     # --- what happens from outside ---
 
-    def _new_request(self) -> Request:
+    def _new_request(self, req_id: str | None) -> Request:
         rng, cfg = self.rng, self.config
         # An id may come again once its owner is gone.
         free_ids = [i for i in range(12) if f"R{i}" not in self.alive]
-        req_id = f"R{rng.choice(free_ids)}" if rng.random() < 0.3 and free_ids else f"N{self.num_requests}"
+        if req_id is None:
+            req_id = f"R{rng.choice(free_ids)}" if rng.random() < 0.3 and free_ids else f"N{self.num_requests}"
         self.num_requests += 1
-        longest = cfg.max_model_len - 1
+        longest = min(self.longest_prompt, cfg.max_model_len - 1)
         text = rng.choice(self.texts)
         prompt = text[: rng.randint(1, longest)]
         if rng.random() < 0.5:
             prompt = prompt + rng.choices(range(self.alphabet), k=rng.randint(0, 4))
         prompt = prompt[:longest]
         params = SamplingParams(
-            max_tokens=rng.choice((1, 2, 3, 5, 8, 16, 40)),
+            max_tokens=rng.choice((1, 2, 4, 8, 16, 40)),
             ignore_eos=rng.random() < 0.5,
             stop_token_ids=(rng.randrange(self.alphabet),) if rng.random() < self.stop_rate else (),
         )
@@ -329,8 +337,8 @@ class Scenario:
             adapter=rng.choice((None, *"abcd"[: self.num_adapters])) if self.num_adapters else None,
         )
 
-    def _arrive(self) -> None:
-        request, cfg = self._new_request(), self.config
+    def _arrive(self, req_id: str | None = None) -> None:
+        request, cfg = self._new_request(req_id), self.config
         req_id = request.request_id
         longest = min(request.num_prompt_tokens + request.sampling_params.max_tokens, cfg.max_model_len)
         peak = max(longest - 1, request.num_prompt_tokens)
@@ -370,16 +378,16 @@ class Scenario:
             else:
                 need(False, req_id, "is taken twice")
 
-    def _abort(self, when: str) -> None:
+    def _abort(self, when: str) -> str | None:
         rng = self.rng
         if not self.alive or rng.random() < 0.05:
             self.scheduler.finish_requests(["nobody", "nobody"])
             self.stats["abort of an unknown id"] += 1
-            return
+            return None
         # Those in a rare state first, else they would hardly ever be met.
         ids = list(self.alive)
         rare = [i for i in ids if self.alive[i].num_stale_plans or self.alive[i].status.name == "PREEMPTED"]
-        req_id = rng.choice(rare if rare and rng.random() < 0.5 else ids)
+        req_id = rng.choice(rare if rare and rng.random() < 0.8 else ids)
         request = self.alive[req_id]
         state = request.status.name.lower()
         if request.num_stale_plans:
@@ -393,6 +401,7 @@ class Scenario:
         if self.clear:
             self.clear.finish_requests([req_id])
         self._end(req_id, "abort")
+        return req_id
 
     def _end(self, req_id: str, reason: str) -> None:
         request, truth, got = self.alive.pop(req_id), self.truths.pop(req_id), self.got.pop(req_id)
@@ -406,6 +415,7 @@ class Scenario:
         self.num_ends += 1
         self.last_news = self.step_index
         self.stats[f"ended: {reason}"] += 1
+        self.stats["evicted, and served to the end"] += request.num_preemptions > 0 and reason != "abort"
 
     # --- one step ---
 
@@ -426,7 +436,10 @@ class Scenario:
         self._check_published()
         self.in_flight.append((plan, output, frozen))
         if rng.random() < self.abort_rate / 2:
-            self._abort("while a step runs")
+            aborted = self._abort("while a step runs")
+            if aborted and arriving and rng.random() < 0.3:
+                self._arrive(aborted)  # the output under way is not for this one
+                self.stats["an id comes again while a step runs"] += 1
         while self.in_flight and (len(self.in_flight) > self.depth or rng.random() < 0.02):
             self._update(*self.in_flight.popleft())
         self._check_books()
@@ -435,6 +448,7 @@ class Scenario:
         self.step_index += 1
 
     def _update(self, plan: SchedulerOutput, output: ModelRunnerOutput, frozen: str | None) -> None:
+        evicted = {r for r in self.alive if self.alive[r].status.name == "PREEMPTED"}
         news = self.scheduler.update_from_output(plan, output)
         if self.clear:
             need(news == self.clear.update_from_output(plan, output), "news differ")
@@ -444,15 +458,16 @@ class Scenario:
             need(req_id in self.alive, req_id, "has news after its end")
             self.got[req_id] += item.new_token_ids
             self.last_news = self.step_index
+            self.stats["stale outputs"] += req_id in evicted
             if reason is not None:
-                if self.alive[req_id].status.name != "RUNNING" and req_id in self.victims:
-                    self.stats["ended by stale output"] += 1
+                self.stats["ended by stale output"] += req_id in evicted
                 self._end(req_id, reason)
 
     def _before(self) -> None:
         """What the rules about this step's plan compare with."""
         scheduler, cfg = self.scheduler, self.config
         self.running_before = [r.request_id for r in scheduler.running]
+        self.waiting_before = [r.request_id for r in scheduler.waiting]
         num_requests = len(scheduler.running) + len(scheduler.waiting)
         self.longest = cfg.token_budget
         if num_requests > 1:
@@ -460,7 +475,34 @@ class Scenario:
             if cfg.long_prefill_token_threshold_adaptive:
                 threshold = max(threshold, cfg.token_budget // num_requests)
             self.longest = threshold or cfg.token_budget
-        self.victims = {r for r in self.alive if self.alive[r].status.name == "PREEMPTED"}
+
+    def _count_evictions(self) -> None:
+        """Two things that no plan shows: who had its tokens already, and who evicts itself amid the scan."""
+        scheduler, stats = self.scheduler, self.stats
+        allocate, preempt = scheduler._allocate, scheduler._preempt
+        asking = None
+
+        def watched_allocate(request, num_new_tokens):
+            nonlocal asking
+            asking = request
+            return allocate(request, num_new_tokens)
+
+        def watched_preempt(victim):
+            if victim is asking:
+                before = self.running_before
+                behind = before[before.index(victim.request_id) + 1 :]
+                stats["self-preemptions"] += 1
+                stats["self-preemptions, and the scan goes on"] += any(
+                    r.request_id in behind for r in scheduler.running
+                )
+            preempt(victim)
+
+        scheduler._allocate, scheduler._preempt = watched_allocate, watched_preempt
+
+    def _take_out_of_plan(self, victim: Request, *plan) -> int:
+        tokens = take_out_of_plan(victim, *plan)
+        self.stats["given back"] += tokens > 0
+        return tokens
 
     # --- the rules ---
 
@@ -479,6 +521,7 @@ class Scenario:
         if plan.preempted_req_ids:
             need(not new and not resumed, "somebody enters beside a preemption")
             stats["preempted"] += len(plan.preempted_req_ids)
+            stats["two preempted in a step"] += len(plan.preempted_req_ids) > 1
             need(len(set(plan.preempted_req_ids)) == len(plan.preempted_req_ids), "preempted twice in a step")
             need(not pieces.keys() & set(plan.preempted_req_ids), "preempted and scheduled")
         else:
@@ -487,14 +530,20 @@ class Scenario:
             stats["resumed"] += len(resumed)
             entered = running[len(self.running_before) :]
             need([r for r in pieces if r in entered] == entered, "admitted in another order than planned")
+            ahead = self.waiting_before[: self.waiting_before.index(entered[-1])]
+            passed_over = [self.alive[r] for r in ahead if r not in entered]
+            need(all(r.num_stale_plans or (cfg.max_loras and r.adapter) for r in passed_over), "out of turn", entered)
+            need([r for r in self.waiting_before if r in entered] == entered, "admitted out of order", entered)
+            stats["passed over"] += len(passed_over)
             if len(entered) > 1 or self.running_before:
                 free = scheduler.kv_cache_manager.num_free_blocks
                 need(free >= cfg.watermark_blocks, "admission left", free, "of the watermark", cfg.watermark_blocks)
             for r in plan.scheduled_new_reqs:
-                stats["hit tokens"] += r.num_computed_tokens
+                stats["prefix hits"] += r.num_computed_tokens > 0
             for r in plan.scheduled_cached_reqs:
-                if r.resumed:
-                    stats["hit tokens after preemption"] += r.num_computed_tokens
+                stats["prefix hits after preemption"] += r.resumed and r.num_computed_tokens > 0
+            for drafts in (plan.scheduled_spec_decode_tokens.get(r, ()) for r in entered):
+                stats["padded admissions"] += PADDING in drafts
         if cfg.max_loras is not None:
             adapters = {r.adapter for r in scheduler.running} - {None}
             need(len(adapters) <= cfg.max_loras, "too many adapters", adapters)
@@ -591,7 +640,8 @@ class Scenario:
         try:
             while self.step_index < max_steps:
                 arriving = self.step_index < self.num_arriving_steps
-                self.step(arriving)
+                with patch.object(core, "take_out_of_plan", self._take_out_of_plan):
+                    self.step(arriving)
                 if not arriving and not self.alive and not self.in_flight:
                     break
                 if not self.alive and not arriving:

@@ -14,6 +14,7 @@ COUNTS = [
 MAY_BE_ZERO = ["long_prefill_token_threshold", "num_speculative_tokens", "num_lookahead_tokens"]
 SWITCHES = [
     *("enable_chunked_prefill", "enable_prefix_caching", "reserve_full_isl", "refuse_unfittable"),
+    "unpublish_given_back",
     "long_prefill_token_threshold_adaptive",
 ]
 
@@ -64,16 +65,21 @@ def test_the_budget_must_hold_one_token_for_each_running_request():
 
 def test_without_chunks_the_longest_prompt_must_fit_into_one_step():
     limits = {"max_num_batched_tokens": 64, "enable_chunked_prefill": False}
-    refused(
-        "max_num_batched_tokens=64 is below max_model_len=65 and chunked prefill is off", max_model_len=65, **limits
-    )
+    refused("the token budget of 64 is below max_model_len=65 and chunked prefill is off", max_model_len=65, **limits)
     SchedulerConfig(max_model_len=64, **limits)
+    refused("the token budget of 63 is below max_model_len=64", max_model_len=64, max_num_scheduled_tokens=63, **limits)
+
+
+def test_a_decode_must_fit_into_one_step_with_its_drafts():
+    limits = {"max_num_seqs": 2, "max_num_batched_tokens": 8, "num_speculative_tokens": 3}
+    refused("the token budget of 3 is below 1 + num_speculative_tokens = 4", max_num_scheduled_tokens=3, **limits)
+    SchedulerConfig(max_num_scheduled_tokens=4, **limits)
 
 
 def test_the_message_says_the_way_out():
     with pytest.raises(ConfigError, match="raise the first or lower the second"):
         SchedulerConfig(max_num_seqs=4, max_num_batched_tokens=3)
-    with pytest.raises(ConfigError, match="raise the first or allow chunks"):
+    with pytest.raises(ConfigError, match=r"raise max_num_batched_tokens .*, or allow chunks"):
         SchedulerConfig(enable_chunked_prefill=False)
 
 

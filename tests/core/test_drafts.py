@@ -80,10 +80,11 @@ def test_a_sequence_with_drafts_never_passes_max_model_len():
 
 
 def test_the_budget_cuts_drafts_before_the_token():
-    scheduler = with_drafts(req("A", 2), max_num_seqs=2, max_num_batched_tokens=2)
+    scheduler = with_drafts(req("A", 2), req("B", 2), max_num_scheduled_tokens=5)
     step(scheduler)
-    plan, _ = step(scheduler, A=[7, 101])
-    assert (plan.num_scheduled_tokens, plan.scheduled_spec_decode_tokens) == ({"A": 2}, {"A": [7]})
+    plan, _ = step(scheduler, B=[7, 101])
+    assert plan.num_scheduled_tokens == {"A": 3, "B": 2}
+    assert plan.scheduled_spec_decode_tokens == {"A": [7, 8], "B": [7]}
 
 
 def test_a_prompt_in_mid_chunk_keeps_no_drafts():
@@ -185,3 +186,31 @@ def test_padding_needs_room_up_to_max_model_len():
     step(scheduler, drafts=())
     scheduler.add_request(req("B", 1))
     assert step(scheduler)[0].num_scheduled_tokens == {"A": 1, "B": 1}
+
+
+@pytest.mark.parametrize("threshold", [1, 2])
+def test_padding_is_cut_with_its_piece(threshold):
+    """One token of the piece is real, so the padding is one less: never wider than its piece."""
+    scheduler = with_drafts(req("A", 3), long_prefill_token_threshold=threshold)
+    step(scheduler)
+    scheduler.add_request(req("B", 1))
+    plan, _ = step(scheduler, A=[101])
+    assert plan.num_scheduled_tokens["B"] == threshold
+    assert plan.scheduled_spec_decode_tokens.get("B", []) == [-1] * (threshold - 1)
+    assert scheduler.requests["B"].num_computed_tokens == 1
+
+
+# --- a sliding window ---
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 5])
+@pytest.mark.parametrize("block_size", [1, 2, 3])
+def test_a_block_is_kept_while_the_token_after_rejected_drafts_looks_back_at_it(window, block_size):
+    scheduler = with_drafts(req("A", 6), block_size=block_size, sliding_window=window)
+    a = scheduler.requests["A"]
+    step(scheduler)
+    for _ in range(8):
+        step(scheduler, A=[101])  # both drafts are rejected
+        table, computed = scheduler.kv_cache_manager.get_block_ids("A"), a.num_computed_tokens
+        seen = {position // block_size for position in range(max(0, computed - window + 1), computed)}
+        assert all(table[i] for i in seen), f"token {computed} looks back at the null block: {table}"

@@ -65,7 +65,9 @@ def test_arrows_point_one_way(package):
     ours = {name.removeprefix("mini_vllm.") for name in loaded_by(modules_of(package)) if name.startswith("mini_vllm.")}
     allowed = ALLOWED[package]
     # `trace.recorder` allows itself, what lies below it, and the package it lies in.
-    foreign = {name for name in ours if not any(f"{name}.".startswith(f"{a}.") or a.startswith(f"{name}.") for a in allowed)}
+    foreign = {
+        name for name in ours if not any(f"{name}.".startswith(f"{a}.") or a.startswith(f"{name}.") for a in allowed)
+    }
     assert not foreign
 
 

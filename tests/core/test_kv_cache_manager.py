@@ -1,10 +1,12 @@
 """The block tables over the pool: how many blocks, which of them are shared, and when they come back."""
 
+import copy
+
 import pytest
 
 from mini_vllm.config import SchedulerConfig
 from mini_vllm.core.kv_cache_manager import KVCacheManager
-from mini_vllm.errors import KVPoolTooSmallError
+from mini_vllm.errors import KVPoolTooSmallError, PromptTooLongError
 from mini_vllm.request import Request
 from mini_vllm.sampling_params import SamplingParams
 
@@ -100,10 +102,19 @@ def test_a_request_that_max_model_len_cuts_short_is_not_refused():
 
 
 @pytest.mark.parametrize("prompt_len", [5, 9])
-def test_a_prompt_that_fills_max_model_len_is_measured_in_full(prompt_len):
-    config = SchedulerConfig(num_gpu_blocks=1, block_size=4, max_model_len=5)
-    with pytest.raises(KVPoolTooSmallError):
+def test_a_prompt_must_leave_room_for_one_token(prompt_len):
+    config = SchedulerConfig(max_model_len=5)
+    with pytest.raises(PromptTooLongError, match=f"'A' has {prompt_len} prompt tokens; max_model_len is 5 .* to 4"):
         KVCacheManager.refuse_if_never_fits(config, request(prompt_len, max_tokens=1))
+    KVCacheManager.refuse_if_never_fits(config, request(4, max_tokens=1))
+
+
+def test_slots_for_drafts_and_lookahead_count_up_to_max_model_len():
+    fits = request(8, max_tokens=5)  # 12 tokens with KV: 3 blocks
+    for ahead in ({"num_speculative_tokens": 1}, {"num_lookahead_tokens": 1}):
+        with pytest.raises(KVPoolTooSmallError, match="needs up to 4 KV blocks for 13 tokens"):
+            KVCacheManager.refuse_if_never_fits(SchedulerConfig(num_gpu_blocks=3, **ahead), fits)
+        KVCacheManager.refuse_if_never_fits(SchedulerConfig(num_gpu_blocks=3, max_model_len=12, **ahead), fits)
 
 
 # --- lookahead, watermark ---
@@ -258,18 +269,24 @@ def test_hits_that_somebody_owns_cost_nothing():
     assert admit(kv, known("B", [*EIGHT, 9]), full_sequence=True) == ([1, 2], [4])
 
 
+def books(kv):
+    """All that an allocation may change, as a copy."""
+    pool = kv.block_pool
+    return copy.deepcopy(
+        (pool.free_queue(), pool.ref_count, pool.hash_of, pool.cached, kv.req_to_blocks, kv.num_registered)
+    )
+
+
 def test_a_failure_changes_nothing():
     kv, a = caching(num_gpu_blocks=3), known("A", [*EIGHT, 9])
     admit(kv, a)
     kv.free(a)
-    pool = kv.block_pool
-    before = (pool.free_queue(), list(pool.ref_count), list(pool.hash_of), dict(kv.req_to_blocks), dict(kv.num_registered))
+    before = books(kv)
     b = known("B", [*EIGHT, *range(9, 30)])
     assert kv.allocate_slots(b, 21, hits=[1, 2]) is None
     assert kv.allocate_slots(b, 1, hits=[1, 2], full_sequence=True) is None
     assert kv.allocate_slots(b, 1, hits=[1, 2], watermark_blocks=1) is None
-    after = (pool.free_queue(), list(pool.ref_count), list(pool.hash_of), dict(kv.req_to_blocks), dict(kv.num_registered))
-    assert before == after
+    assert books(kv) == before
 
 
 def test_identical_blocks_are_not_merged_and_the_first_is_found():
@@ -286,6 +303,55 @@ def test_what_was_evicted_is_not_found():
     kv.free(a)
     admit(kv, known("X", [50, 51, 52, 53, 54, 55, 56, 57]))  # takes 3 and 2: the tail of the chain goes first
     assert kv.get_computed_blocks(known("B", [*EIGHT, 9])) == [1]
+
+
+def test_a_piece_that_was_taken_back_is_not_published():
+    kv, a = caching(), known("A", [*EIGHT, 9])
+    a.num_computed_tokens = 4  # one block is computed, the second was only planned
+    kv.allocate_slots(a, 5)
+    kv.unpublish(a)
+    kv.check_integrity()
+    assert kv.get_computed_blocks(known("B", [*EIGHT, 9])) == [1]
+    kv.unpublish(a)  # twice is harmless
+    kv.check_integrity()
+
+
+# --- when a scheduler need not ask: `quiet_until` ---
+
+
+def asked(kv, a, num_new_tokens, **options):
+    """Where the next piece may end without asking again."""
+    kv.allocate_slots(a, num_new_tokens, **options)
+    a.num_computed_tokens += num_new_tokens
+    return a.quiet_until
+
+
+def test_the_rest_of_a_block_needs_no_question():
+    assert asked(manager(), request(5), 5) == 8
+    assert asked(manager(), request(8), 8) == 8
+
+
+def test_lookahead_slots_are_no_room():
+    assert asked(manager(), request(5), 5, num_lookahead_tokens=2) == 6
+
+
+def test_with_caching_the_piece_that_fills_a_block_must_be_asked_for():
+    assert asked(caching(), request(5), 5) == 7
+
+
+def test_drafts_fill_no_block_until_they_are_known():
+    # 18 tokens known, 17 computed, 3 drafts: 6 blocks. The first two tokens after 18 fill the fifth block.
+    kv, a = caching(), request(18)
+    kv.allocate_slots(a, 17)
+    a.num_computed_tokens = 17
+    assert asked(kv, a, 4) == 19
+
+
+def test_whoever_has_no_blocks_must_ask():
+    kv, a = manager(), request(5)
+    asked(kv, a, 5)
+    kv.free(a)
+    assert a.quiet_until == 0
 
 
 def test_a_token_that_is_only_planned_publishes_no_block():
@@ -368,7 +434,7 @@ def test_a_gap_is_not_published():
         (lambda kv: kv.block_pool._link(0, 1), r"free queue \[1, 3, 4\], blocks without an owner \[3, 4\]"),
         (lambda kv: kv.req_to_blocks.update(B=[3]), "block tables count .* the pool"),
         (lambda kv: kv.req_to_blocks.update(A=[1, 1]), "block tables count .* the pool"),
-        (lambda kv: kv.block_pool._evict(1), r"A: blocks \[1\] are registered without a hash"),
+        (lambda kv: kv.block_pool.forget_hash(1), r"A: blocks \[1\] are registered without a hash"),
         (lambda kv: kv.num_registered.update(A=3), r"A: blocks \[\] are registered without a hash"),
     ],
 )

@@ -1,4 +1,4 @@
-"""How long a piece may be: the long-prefill threshold, fixed and adaptive, chunked prefill off, and the token budget."""
+"""How long a piece may be: long-prefill threshold, chunked prefill off, token budget; and refusal at the door."""
 
 import pytest
 
@@ -109,7 +109,7 @@ def test_one_late_in_running_can_get_nothing(cls):
 @both
 def test_what_can_never_fit_is_refused_and_leaves_nothing_behind(cls):
     scheduler = make(num_gpu_blocks=3, refuse_unfittable=True, scheduler_cls=cls)
-    with pytest.raises(KVPoolTooSmallError, match="'A' needs up to 4 KV blocks for 13 tokens .* pool has 3"):
+    with pytest.raises(KVPoolTooSmallError, match=r"'A' needs up to 4 KV blocks for 13 tokens .* pool has 3"):
         scheduler.add_request(req("A", 8, max_tokens=6))
     assert not scheduler.has_unfinished_requests()
     assert scheduler.requests == {}

@@ -222,9 +222,13 @@ def test_a24_accepted_drafts_count_as_computed():
     """Rejected drafts and caching (vllm#18668, #12193): right drafts give the same tokens in fewer steps."""
     w = World(Scheduler, num_speculative_tokens=3, enable_prefix_caching=True, num_gpu_blocks=16)
     w.drafter = lambda known: solo(range(6), len(known) + 3)[-3:]
-    w.add("r", range(6), 9)
+    r = w.add("r", range(6), 9)
     w.drain()
     assert len(w.plans) == 3  # 1 + 4 + 4 tokens
+    w.drafter = None
+    w.add("same", r.token_ids, 1)  # of 15 tokens 14 were computed, the last block in r's last step
+    w.drain()
+    assert w.hits("same") == 12
     assert w.outputs_are_right()
 
 

@@ -144,9 +144,9 @@ def test_an_illegal_edge_is_refused_with_both_states_and_changes_nothing(old, ne
 
 
 def test_the_refusal_says_where_it_may_go():
-    with pytest.raises(IllegalTransitionError, match="it may go to RUNNING, FINISHED_ABORTED$"):
+    with pytest.raises(IllegalTransitionError, match=r"it may go to RUNNING, FINISHED_ABORTED$"):
         Request("A", [10]).transition_to(RequestStatus.PREEMPTED)
-    with pytest.raises(IllegalTransitionError, match="nowhere: it has ended$"):
+    with pytest.raises(IllegalTransitionError, match=r"nowhere: it has ended$"):
         in_state(RequestStatus.FINISHED_STOPPED).transition_to(RequestStatus.RUNNING)
 
 

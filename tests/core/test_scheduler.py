@@ -10,7 +10,6 @@ from mini_vllm.errors import DuplicateRequestError
 from mini_vllm.request import RequestStatus
 from tests.core.tiny import answer, ids, make, req, step
 
-
 # --- a step ---
 
 
