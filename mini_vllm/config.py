@@ -1,19 +1,39 @@
 """The numbers that a scheduler is built with. Knows no request. Opened in chapter 5."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 
 from mini_vllm.errors import ConfigError
+
+POLICIES = ("fcfs", "priority")
 
 
 @dataclass(frozen=True)
 class SchedulerConfig:
-    """Limits of one scheduler; field names and meaning as in vLLM's configuration.
+    """Limits and switches of one scheduler; field names and meaning as in vLLM 0.33.0's configuration.
 
     max_num_seqs: requests in `running` at most.
-    max_num_batched_tokens: tokens of one step at most (the token budget).
+    max_num_batched_tokens: tokens of one step at most that the model's input holds (the input budget).
     max_model_len: prompt and output tokens of one request at most.
     num_gpu_blocks: usable KV blocks, numbered 1..num_gpu_blocks (block 0 is the null block, as in vLLM).
     block_size: tokens that one block holds.
+    max_num_scheduled_tokens: tokens of one step at most that are handed out (the token budget); None means
+        max_num_batched_tokens.
+    enable_chunked_prefill: a prompt may enter in pieces; else whole or not at all (but a long-prefill threshold cuts
+        it all the same, as in vLLM 0.33.0).
+    long_prefill_token_threshold: longest piece of one request while others are there; 0 is off.
+    long_prefill_token_threshold_adaptive: raise the threshold to an equal share of the budget.
+    enable_prefix_caching: reuse the KV of full blocks (chapter 7).
+    policy: "fcfs" or "priority".
+    watermark: share of the pool that an admission must leave free while others run.
+    reserve_full_isl: at admission, all known tokens must fit, not only the next piece.
+    num_speculative_tokens: draft tokens verified with each decode; num_lookahead_tokens: slots kept for them.
+    sliding_window: tokens that attention looks back; None is all. Blocks out of sight are freed.
+    max_loras: different adapters among the running requests at most; None is no limit.
+    unpublish_given_back: when a request is evicted in the step that planned it, the blocks of that piece lose their
+        hash again, since nobody will compute them. vLLM 0.33.0 leaves it (public report: vllm-project/vllm#43569), and
+        a later hit on them gives wrong tokens; off only to replay recordings of it.
+    refuse_unfittable: refuse a request at once that even an empty pool could not carry; off to replay recordings of
+        the bare vLLM scheduler, which lets it block the queue.
     """
 
     max_num_seqs: int = 8
@@ -21,16 +41,67 @@ class SchedulerConfig:
     max_model_len: int = 256
     num_gpu_blocks: int = 64
     block_size: int = 4
+    max_num_scheduled_tokens: int | None = None
+    enable_chunked_prefill: bool = True
+    long_prefill_token_threshold: int = 0
+    long_prefill_token_threshold_adaptive: bool = False
+    enable_prefix_caching: bool = False
+    policy: str = "fcfs"
+    watermark: float = 0.0
+    reserve_full_isl: bool = True
+    num_speculative_tokens: int = 0
+    num_lookahead_tokens: int = 0
+    sliding_window: int | None = None
+    max_loras: int | None = None
+    unpublish_given_back: bool = True
+    refuse_unfittable: bool = True
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ConfigError(f"{name}={value!r} must be a whole number of at least 1")
+        self._check_ranges()
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise ConfigError(
                 f"max_num_batched_tokens={self.max_num_batched_tokens} is below max_num_seqs={self.max_num_seqs}: "
                 "a full batch could not decode one token each; raise the first or lower the second"
             )
+        if not self.enable_chunked_prefill and self.token_budget < self.max_model_len:
+            raise ConfigError(
+                f"the token budget of {self.token_budget} is below max_model_len={self.max_model_len} and chunked "
+                "prefill is off: a long prompt could never enter; raise max_num_batched_tokens (and "
+                "max_num_scheduled_tokens, if it is set), or allow chunks"
+            )
+        if self.num_speculative_tokens and self.token_budget < 1 + self.num_speculative_tokens:
+            raise ConfigError(
+                f"the token budget of {self.token_budget} is below 1 + num_speculative_tokens = "
+                f"{1 + self.num_speculative_tokens}: a decode with its drafts could never be scheduled; raise it"
+            )
+        if self.policy not in POLICIES:
+            raise ConfigError(f"policy={self.policy!r} is not one of {', '.join(POLICIES)}")
+
+    def _check_ranges(self) -> None:
+        """Every number in its range; the message names value, limit and field."""
+        may_be_zero = {"long_prefill_token_threshold", "num_speculative_tokens", "num_lookahead_tokens"}
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if f.name == "watermark":
+                if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1:
+                    raise ConfigError(f"watermark={value!r} must be a share of the pool, at least 0 and below 1")
+            elif f.type == "bool" or f.type is bool:
+                if not isinstance(value, bool):
+                    raise ConfigError(f"{f.name}={value!r} must be True or False")
+            elif f.name != "policy" and not (value is None and f.default is None):
+                least = 0 if f.name in may_be_zero else 1
+                if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                    raise ConfigError(f"{f.name}={value!r} must be a whole number of at least {least}")
+
+    @property
+    def token_budget(self) -> int:
+        """Tokens that one step may hand out."""
+        return min(self.max_num_scheduled_tokens or self.max_num_batched_tokens, self.max_num_batched_tokens)
+
+    @property
+    def watermark_blocks(self) -> int:
+        """Blocks that an admission leaves free while others run. The null block counts, as in vLLM."""
+        return int(self.watermark * (self.num_gpu_blocks + 1))
 
     def blocks_for(self, num_tokens: int) -> int:
         """Blocks that hold `num_tokens` tokens: a started block counts in full."""

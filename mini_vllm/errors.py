@@ -56,6 +56,10 @@ class DuplicateRequestError(InvalidRequestError):
     """A request id is already in use."""
 
 
+class IllegalTransitionError(MiniVLLMError):
+    """A request was sent along an edge that the state machine does not have."""
+
+
 class SchedulerContractError(MiniVLLMError):
     """A scheduler's plan breaks the contract: over budget, a block given twice, an unknown request, …"""
 

@@ -17,7 +17,7 @@ from mini_vllm.core.output import (
     SchedulerOutput,
 )
 from mini_vllm.errors import KVPoolExhaustedError
-from mini_vllm.request import FINISHED_ABORTED, Request, RequestStatus
+from mini_vllm.request import FINISHED_ABORTED, RUNNING, Request, RequestStatus
 
 
 class Batcher:
@@ -61,7 +61,7 @@ class Batcher:
             if blocks is None:
                 break
             self.running.append(self.waiting.popleft())
-            request.status = RequestStatus.RUNNING
+            request.transition_to(RUNNING)
             tokens[request.request_id] = prompt_len
             new_data.append(
                 NewRequestData(request.request_id, request.prompt_token_ids, request.sampling_params, blocks, 0)
@@ -97,7 +97,7 @@ class Batcher:
         """End requests from outside (abort)."""
         wanted = set(request_ids)
         for request in [r for r in (*self.waiting, *self.running) if r.request_id in wanted]:
-            request.status = status
+            request.transition_to(status)
             self._retire(request)
 
     def _retire(self, request: Request) -> None:

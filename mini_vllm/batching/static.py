@@ -5,7 +5,7 @@ from mini_vllm.config import SchedulerConfig
 
 
 class StaticBatcher(Batcher):
-    """Starts when the batch is full, or when its first request has waited `max_wait_steps` for company."""
+    """Starts when the batch is full, or when nobody has run for `max_wait_steps` steps while somebody waited."""
 
     max_wait_steps = 4
 

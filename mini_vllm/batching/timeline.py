@@ -106,11 +106,11 @@ class Timeline:
         return self.trace.header["requests"][request_id]["arrival_step"]
 
     def text(self) -> str:
-        """The grid in characters: a letter where a request advances, `#` padding, `.` idle."""
+        """The grid in characters: the end of the id where a request advances, `#` padding, `.` idle."""
         marks = {PADDING: "#", IDLE: "."}
         rows = []
         for slot, row in enumerate(self.grid):
-            cells = "".join(marks.get(c.kind) or str(c.request_id)[0] for c in row)
+            cells = "".join(marks.get(c.kind) or str(c.request_id)[-1] for c in row)
             rows.append(f"slot {slot} |{cells}|")
         return "\n".join(rows)
 
@@ -133,4 +133,4 @@ def run_batches(
         num_gpu_blocks=num_slots * (-(-longest // block_size)),
         block_size=block_size,
     )
-    return Timeline(simulate(requests, config, scheduler_cls=batcher_cls), padded=batcher_cls.padded)
+    return Timeline(simulate(requests, config, scheduler_cls=batcher_cls), padded=getattr(batcher_cls, "padded", False))

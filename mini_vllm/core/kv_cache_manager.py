@@ -1,9 +1,14 @@
-"""Which KV blocks belong to which request. Knows tokens and blocks; knows no queue and no budget. Chapter 6."""
+"""Which KV blocks belong to which request. Knows tokens and blocks; knows no queue and no budget. Chapters 6 and 7."""
+
+from collections.abc import Sequence
 
 from mini_vllm.config import SchedulerConfig
-from mini_vllm.core.block_pool import BlockPool
-from mini_vllm.errors import KVPoolTooSmallError
+from mini_vllm.core.block_pool import NULL_BLOCK, BlockPool
+from mini_vllm.core.prefix_cache import extend_hashes
+from mini_vllm.errors import KVPoolTooSmallError, PromptTooLongError
 from mini_vllm.request import Request
+
+NO_BLOCKS: list[int] = []  # shared by all who needed none; nobody appends to a plan
 
 
 class KVCacheManager:
@@ -13,6 +18,7 @@ class KVCacheManager:
         self.config = config
         self.block_pool = BlockPool(config.num_gpu_blocks)
         self.req_to_blocks: dict[str, list[int]] = {}
+        self.num_registered: dict[str, int] = {}  # leading blocks of each request that carry their hash
 
     @property
     def num_free_blocks(self) -> int:
@@ -20,17 +26,26 @@ class KVCacheManager:
 
     def get_block_ids(self, request_id: str) -> list[int]:
         """The block table of a request: block i holds its tokens i*block_size … (i+1)*block_size - 1."""
-        return self.req_to_blocks.get(request_id, [])
+        return self.req_to_blocks.get(request_id, NO_BLOCKS)
 
     @staticmethod
     def refuse_if_never_fits(config: SchedulerConfig, request: Request) -> None:
-        """Raise KVPoolTooSmallError if even an empty pool could not carry this request to its last token.
+        """Raise if this request could never run to its end, even alone: PromptTooLongError, KVPoolTooSmallError.
 
-        The KV of the last sampled token is never computed, hence the minus one.
+        The KV of the last sampled token is never computed, hence the minus one; drafts need slots of their own.
         """
+        if request.num_prompt_tokens >= config.max_model_len:
+            raise PromptTooLongError(
+                f"request {request.request_id!r} has {request.num_prompt_tokens} prompt tokens; max_model_len is "
+                f"{config.max_model_len} and one place must stay for a new token: shorten the prompt to "
+                f"{config.max_model_len - 1}, or raise max_model_len as far as the model allows"
+            )
         max_tokens = request.sampling_params.max_tokens
         all_tokens = min(request.num_prompt_tokens + max_tokens, config.max_model_len)
         peak_tokens = max(all_tokens - 1, request.num_prompt_tokens)
+        ahead = config.num_speculative_tokens + config.num_lookahead_tokens
+        if ahead:
+            peak_tokens = min(peak_tokens + ahead, max(config.max_model_len, request.num_prompt_tokens))
         need = config.blocks_for(peak_tokens)
         if need > config.num_gpu_blocks:
             raise KVPoolTooSmallError(
@@ -40,38 +55,127 @@ class KVCacheManager:
                 "shorten the prompt, or raise num_gpu_blocks"
             )
 
-    def allocate_slots(self, request: Request, num_new_tokens: int, *, full_sequence: bool = False) -> list[int] | None:
+    def get_computed_blocks(self, request: Request) -> list[int]:
+        """Cached blocks that hold the start of this request; they are not taken yet.
+
+        At least one token is always left to compute, since its logits are needed: of 8 known tokens in blocks of 4,
+        at most the first block is a hit, and 4 tokens are computed anew.
+        """
+        if not self.config.enable_prefix_caching:
+            return NO_BLOCKS
+        most = (request.num_tokens - 1) // self.config.block_size
+        hits = []
+        for block_hash in extend_hashes(request, self.config.block_size, most)[:most]:
+            if (block := self.block_pool.find(block_hash)) is None:
+                break
+            hits.append(block)
+        return hits
+
+    def allocate_slots(
+        self,
+        request: Request,
+        num_new_tokens: int,
+        *,
+        num_lookahead_tokens: int = 0,
+        hits: Sequence[int] = NO_BLOCKS,
+        full_sequence: bool = False,
+        watermark_blocks: int = 0,
+    ) -> list[int] | None:
         """Blocks for the next `num_new_tokens` tokens of a request: the new block ids, or None if they do not fit.
 
-            |<-- num_computed_tokens -->|<-- num_new_tokens -->|
-            | blocks it owns      | free slots |  new blocks   |
+            | hits or computed |<- num_new_tokens ->|<- lookahead ->|
+            | blocks it owns or will share  | new blocks            |
 
-        full_sequence: at admission, take no block unless *all* known tokens would fit (vLLM 0.33.0's default).
-        A failure changes nothing.
+        hits: at admission, the cached blocks it starts with; they are shared, and leave the free queue if idle.
+        full_sequence: at admission, *all* known tokens must fit, not only these (vLLM 0.33.0's default).
+        watermark_blocks: blocks that must be left free beside.
+        A failure changes nothing. A success sets `request.quiet_until`: up to so many computed tokens the next pieces
+        need no block and fill none, so the scheduler need not ask.
         """
-        owned = self.req_to_blocks.get(request.request_id, [])
-        free = self.block_pool.num_free_blocks
-        if full_sequence:
-            known = min(request.num_tokens, self.config.max_model_len)
-            if self.config.blocks_for(known) - len(owned) > free:
-                return None
-        num_blocks = self.config.blocks_for(request.num_computed_tokens + num_new_tokens) - len(owned)
-        if num_blocks > free:
+        cfg, pool = self.config, self.block_pool
+        owned = self.req_to_blocks.get(request.request_id, NO_BLOCKS)
+        num_computed = request.num_computed_tokens + len(hits) * cfg.block_size
+        last_slot = min(num_computed + num_new_tokens + num_lookahead_tokens, cfg.max_model_len)
+        num_blocks = -(-last_slot // cfg.block_size) - len(owned) - len(hits)
+        reserved = watermark_blocks + (pool.num_idle(hits) if hits else 0)
+        if num_blocks + reserved > pool.num_free_blocks and num_blocks + reserved > 0:
             return None
-        new_blocks = self.block_pool.take(max(num_blocks, 0))
-        if new_blocks:
-            self.req_to_blocks[request.request_id] = owned + new_blocks
+        if full_sequence:
+            known = min(request.num_tokens, cfg.max_model_len)
+            if cfg.blocks_for(known) - len(owned) - len(hits) + reserved > pool.num_free_blocks:
+                return None
+
+        if hits:
+            pool.touch(hits)
+        new_blocks = pool.take(num_blocks) if num_blocks > 0 else NO_BLOCKS
+        if not owned:
+            owned = self.req_to_blocks[request.request_id] = []
+        owned += hits
+        owned += new_blocks
+        end = num_computed + num_new_tokens
+        # Up to this many computed tokens, the pieces to come need no block and fill none.
+        quiet_until = len(owned) * cfg.block_size - num_lookahead_tokens
+        if cfg.enable_prefix_caching:
+            if hits:
+                self.num_registered[request.request_id] = len(hits)
+            # At once, before anything is computed: a later request of the same step can already share them.
+            num_known = min(end, len(request.token_ids))  # drafts and placeholders are not known yet
+            self.register_full_blocks(request, num_known)
+            quiet_until = min(quiet_until, (num_known // cfg.block_size + 1) * cfg.block_size - 1)
+        request.quiet_until = quiet_until
         return new_blocks
 
+    def register_full_blocks(self, request: Request, num_tokens: int) -> None:
+        """Give the blocks that hold the first `num_tokens` tokens their hash, as far as they are full."""
+        num_full = num_tokens // self.config.block_size
+        done = self.num_registered.get(request.request_id, 0)
+        if num_full <= done:
+            return
+        hashes = extend_hashes(request, self.config.block_size, num_full)
+        blocks = self.req_to_blocks[request.request_id]
+        for i in range(done, num_full):
+            if blocks[i] != NULL_BLOCK:
+                self.block_pool.register(blocks[i], hashes[i])
+        self.num_registered[request.request_id] = num_full
+
+    def unpublish(self, request: Request) -> None:
+        """Take the hash from blocks that were registered for a piece that will not run after all."""
+        first = request.num_computed_tokens // self.config.block_size
+        last = self.num_registered.get(request.request_id, 0)
+        for block in self.get_block_ids(request.request_id)[first:last]:
+            if block != NULL_BLOCK:
+                self.block_pool.forget_hash(block)
+        if first < last:
+            self.num_registered[request.request_id] = first
+
+    def free_out_of_window(self, request: Request) -> None:
+        """Sliding window: give back blocks that no token to come will look at; the null block takes their place.
+
+        Counted from what is surely computed: tokens still in flight may look back from where they stand, and drafts
+        may be rejected.
+        """
+        window = self.config.sliding_window
+        blocks = self.req_to_blocks.get(request.request_id)
+        if window is None or not blocks:
+            return
+        settled = request.num_computed_tokens - request.num_in_flight_tokens - self.config.num_speculative_tokens
+        # The next token, at position `settled`, sees positions settled - window + 1 … settled.
+        num_unseen = max(0, settled - window + 1) // self.config.block_size
+        gone = [i for i in range(min(num_unseen, len(blocks))) if blocks[i] != NULL_BLOCK]
+        if gone:
+            self.block_pool.free([blocks[i] for i in reversed(gone)])
+            self.req_to_blocks[request.request_id] = [NULL_BLOCK if i in gone else b for i, b in enumerate(blocks)]
+
     def free(self, request: Request) -> None:
-        """Give back all blocks of a request; harmless if it has none."""
-        self.block_pool.free(self.req_to_blocks.pop(request.request_id, ()))
+        """Give back all blocks of a request, tail first: the start of a prefix is worth most. Harmless without any."""
+        self.block_pool.free(self.req_to_blocks.pop(request.request_id, NO_BLOCKS)[::-1])
+        self.num_registered.pop(request.request_id, None)
+        request.quiet_until = 0
 
     def check_integrity(self) -> None:
-        """Raise AssertionError unless every block is either free or owned by exactly one request."""
-        owned = [block for table in self.req_to_blocks.values() for block in table]
-        everything = sorted([*owned, *self.block_pool.free_queue])
-        assert everything == list(range(1, self.config.num_gpu_blocks + 1)), (
-            f"free + owned blocks are not the pool: {len(owned)} owned, {self.num_free_blocks} free, "
-            f"{self.config.num_gpu_blocks} in the pool"
-        )
+        """Raise AssertionError unless pool and block tables agree; names what differs."""
+        self.block_pool.check_integrity(block for table in self.req_to_blocks.values() for block in table)
+        for req_id, num_full in self.num_registered.items():
+            table = self.req_to_blocks.get(req_id, NO_BLOCKS)
+            bare = [b for b in table[:num_full] if b != NULL_BLOCK and self.block_pool.hash_of[b] is None]
+            assert num_full <= len(table) and not bare, f"{req_id}: blocks {bare} are registered without a hash"

@@ -5,6 +5,7 @@ its own account of who waits, who runs and who owns which block, so a mistake is
 it, instead of a wrong token a hundred steps later. The same account feeds the trace. Chapter 4.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 
 from mini_vllm.config import SchedulerConfig
@@ -41,19 +42,26 @@ class SchedulerWatch:
         self.block_tables: dict[str, list[int]] = {}
         self.computed: dict[str, int] = {}
         self.known: dict[str, int] = {}
+        self.owners: Counter[int] = Counter()  # block -> requests that have it in their table
         self.seen_by_worker: set[str] = set()
         self.idle_steps = 0
 
     @property
     def num_free_blocks(self) -> int:
-        return self.config.num_gpu_blocks - sum(len(table) for table in self.block_tables.values())
+        return self.config.num_gpu_blocks - len(self.owners)
 
     def arrived(self, request: Request) -> None:
         req_id = request.request_id
         self.requests[req_id] = request
-        self.waiting.append(req_id)
+        self._queue(req_id, at=len(self.waiting))
         self.computed[req_id] = 0
         self.known[req_id] = request.num_tokens
+
+    def _queue(self, req_id: str, at: int) -> None:
+        """Who waits stands in the order of service: by arrival, the evicted in front; or by priority."""
+        self.waiting.insert(at, req_id)
+        if self.config.policy == "priority":
+            self.waiting.sort(key=lambda r: (self.requests[r].priority, self.requests[r].arrival_time, r))
 
     def left(self, request_ids: Iterable[str]) -> None:
         """Finished or aborted: the request owns nothing any more."""
@@ -61,7 +69,8 @@ class SchedulerWatch:
             for queue in (self.waiting, self.running):
                 if req_id in queue:
                     queue.remove(req_id)
-            for table in (self.block_tables, self.computed, self.known, self.requests):
+            self._drop_blocks(req_id)
+            for table in (self.computed, self.known, self.requests):
                 table.pop(req_id, None)
             self.seen_by_worker.discard(req_id)
 
@@ -75,8 +84,8 @@ class SchedulerWatch:
         for req_id in plan.preempted_req_ids:
             self._require(req_id in self.running, f"preempts {req_id!r}, which is not running")
             self.running.remove(req_id)
-            self.waiting.insert(0, req_id)
-            self.block_tables.pop(req_id, None)
+            self._queue(req_id, at=0)
+            self._drop_blocks(req_id)
             self.computed[req_id] = 0
         new_data = {new.req_id: new for new in plan.scheduled_new_reqs}
         cached_data = {cached.req_id: cached for cached in plan.scheduled_cached_reqs}
@@ -92,16 +101,42 @@ class SchedulerWatch:
     def _take_new(self, new: NewRequestData) -> None:
         self._require(new.req_id in self.waiting, f"admits {new.req_id!r}, which does not wait")
         self._require(new.req_id not in self.seen_by_worker, f"sends {new.req_id!r} as new, but the worker knows it")
+        self._require(
+            new.prompt_token_ids == self.requests[new.req_id].prompt_token_ids,
+            f"sends the worker another prompt for {new.req_id!r}: {len(new.prompt_token_ids)} tokens, the request has "
+            f"{self.requests[new.req_id].num_prompt_tokens}; send the whole prompt, even if only a chunk is scheduled",
+        )
         self.seen_by_worker.add(new.req_id)
         self._admit(new.req_id)
-        self._give_blocks(new.req_id, new.block_ids)
+        self._check_hit(new.req_id, new.num_computed_tokens)
+        self._give_blocks(new.req_id, new.block_ids, new.num_computed_tokens)
+        self.computed[new.req_id] = new.num_computed_tokens
 
     def _take_cached(self, cached: CachedRequestData) -> None:
         self._require(cached.req_id in self.seen_by_worker, f"sends no data for {cached.req_id!r}, which is new")
         if cached.resumed:
             self._require(cached.req_id in self.waiting, f"resumes {cached.req_id!r}, which does not wait")
             self._admit(cached.req_id)
-        self._give_blocks(cached.req_id, cached.new_block_ids)
+            self._check_hit(cached.req_id, cached.num_computed_tokens)
+            self._give_blocks(cached.req_id, cached.new_block_ids, cached.num_computed_tokens)
+            self.computed[cached.req_id] = cached.num_computed_tokens
+        else:
+            counted = self.computed[cached.req_id]
+            self._require(
+                cached.num_computed_tokens == counted,
+                f"tells the worker that {cached.req_id!r} has {cached.num_computed_tokens} computed tokens, but it has "
+                f"{counted}: give the count from before this step",
+            )
+            self._give_blocks(cached.req_id, cached.new_block_ids)
+
+    def _check_hit(self, req_id: str, num_computed_tokens: int) -> None:
+        """What a request that enters has computed already: whole blocks of a prefix hit, and not everything."""
+        is_whole = num_computed_tokens % self.config.block_size == 0
+        self._require(
+            is_whole and 0 <= num_computed_tokens < self.known[req_id],
+            f"admits {req_id!r} with {num_computed_tokens} computed tokens of {self.known[req_id]}: a hit is whole "
+            f"blocks of {self.config.block_size} and leaves at least one token; without a hit it is 0",
+        )
 
     def updated(self, plan: SchedulerOutput, output: ModelRunnerOutput, news: list[RequestOutput]) -> None:
         """Take the sampled tokens into the account and check what the scheduler reported."""
@@ -112,11 +147,31 @@ class SchedulerWatch:
         for req_id, token_ids in output.sampled_token_ids.items():
             if req_id in self.known:
                 self.known[req_id] += len(token_ids)
+                if token_ids and (drafts := plan.scheduled_spec_decode_tokens.get(req_id)):
+                    self.computed[req_id] -= len(drafts) + 1 - len(token_ids)  # the rejected ones
         ended = {item.request_id: item.finish_reason for item in news if item.finished}
-        for req_id in plan.num_scheduled_tokens:
+        self._check_news(plan, output, news)
+        for req_id in dict.fromkeys([*plan.num_scheduled_tokens, *ended]):
             if req_id in self.requests:
                 self._check_end(req_id, output.sampled_token_ids.get(req_id, []), ended.get(req_id))
         self.left(ended)
+
+    def _check_news(self, plan: SchedulerOutput, output: ModelRunnerOutput, news: list[RequestOutput]) -> None:
+        """Every sampled token is reported once, in the step that sampled it, to the request it belongs to."""
+        told = {item.request_id: item.new_token_ids for item in news}
+        self._require(len(told) == len(news), f"reports a request twice in one step: {[n.request_id for n in news]}")
+        for req_id in told:
+            self._require(req_id in self.requests, f"reports news of {req_id!r}, which is not in the run")
+        for req_id, token_ids in output.sampled_token_ids.items():
+            if req_id not in self.requests:
+                continue
+            reported = told.get(req_id, [])
+            has_drafts = req_id in plan.scheduled_spec_decode_tokens  # a stop among accepted drafts cuts the rest off
+            self._require(
+                reported == token_ids or (has_drafts and reported == token_ids[: len(reported)]),
+                f"reports {reported} for {req_id!r}, but the model sampled {token_ids}: report the new tokens of this "
+                "step, all of them and only them",
+            )
 
     def _check_end(self, req_id: str, token_ids: list[int], finish_reason: str | None) -> None:
         """A request ends when it must, and not before."""
@@ -155,20 +210,32 @@ class SchedulerWatch:
             len(self.running) <= limit, f"runs {len(self.running)} requests ({self.running}); max_num_seqs is {limit}"
         )
 
-    def _give_blocks(self, req_id: str, block_ids: list[int]) -> None:
-        owner = {block: other for other, table in self.block_tables.items() for block in table}
-        for block in block_ids:
+    def _give_blocks(self, req_id: str, block_ids: list[int], num_hit_tokens: int = 0) -> None:
+        """Only the blocks of a prefix hit may have another owner already."""
+        num_shared = num_hit_tokens // self.config.block_size
+        table = self.block_tables.setdefault(req_id, [])
+        for i, block in enumerate(block_ids):
             in_pool = isinstance(block, int) and 1 <= block <= self.config.num_gpu_blocks
             self._require(in_pool, f"gives {req_id!r} block {block}; the pool has 1..{self.config.num_gpu_blocks}")
-            self._require(block not in owner, f"gives block {block} to {req_id!r}, but {owner.get(block)!r} owns it")
-            owner[block] = req_id
-        if block_ids:
-            self.block_tables[req_id] = self.block_tables.get(req_id, []) + list(block_ids)
+            if i >= num_shared and block in self.owners and self.config.sliding_window is None:
+                owner = next(other for other, blocks in self.block_tables.items() if block in blocks)
+                self._require(False, f"gives block {block} to {req_id!r}, but {owner!r} owns it")
+            self.owners[block] += 1
+            table.append(block)
+        if not table:
+            del self.block_tables[req_id]
+
+    def _drop_blocks(self, req_id: str) -> None:
+        for block in self.block_tables.pop(req_id, ()):
+            self.owners[block] -= 1
+            if not self.owners[block]:
+                del self.owners[block]
 
     def _check_pieces(self, plan: SchedulerOutput) -> None:
         for req_id, n in plan.num_scheduled_tokens.items():
             self._require(req_id in self.running, f"schedules {req_id!r}, which is not running")
-            open_tokens = self.known[req_id] - self.computed[req_id]
+            num_drafts = len(plan.scheduled_spec_decode_tokens.get(req_id, ()))
+            open_tokens = self.known[req_id] + num_drafts - self.computed[req_id]
             self._require(
                 1 <= n <= open_tokens,
                 f"schedules {n} tokens of {req_id!r}, which has {open_tokens} to compute "

@@ -8,7 +8,7 @@ from mini_vllm.core.output import RequestOutput
 from mini_vllm.core.scheduler import Scheduler
 from mini_vllm.core.step_loop import StepLoop
 from mini_vllm.engine.model_runner import ModelRunner
-from mini_vllm.errors import DuplicateRequestError, InvalidRequestError, PromptTooLongError, SchedulerContractError
+from mini_vllm.errors import DuplicateRequestError, InvalidRequestError, SchedulerContractError
 from mini_vllm.request import Request
 from mini_vllm.trace.recorder import Trace
 
@@ -34,15 +34,9 @@ class EngineCore:
 
     def validate(self, request: Request) -> None:
         """Raise a subclass of InvalidRequestError if this request can never be served here."""
-        limit, vocab = self.config.max_model_len, self.model.config.vocab_size
+        vocab = self.model.config.vocab_size
         if request.request_id in self.loop.watch.requests:
             raise DuplicateRequestError(f"request id {request.request_id!r} is in use; wait for it or choose another")
-        if request.num_prompt_tokens >= limit:
-            raise PromptTooLongError(
-                f"request {request.request_id!r} has {request.num_prompt_tokens} prompt tokens; max_model_len is "
-                f"{limit} and one place must stay for a new token: shorten the prompt to {limit - 1}, or build the "
-                f"engine with a larger max_model_len (the model allows {self.model.config.max_position_embeddings})"
-            )
         outside = next((t for t in request.prompt_token_ids if not 0 <= t < vocab), None)
         if outside is not None:
             raise InvalidRequestError(

@@ -25,7 +25,10 @@ class Trace:
         """Write JSON lines: the header, then one step a line."""
         path = Path(path)
         rows = [self.header, *self.steps]
-        path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+        # A lone surrogate (half an emoji in a prompt) has no UTF-8; it is kept as JSON's own escape.
+        lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+        text = "".join(line + "\n" if line.isprintable() else json.dumps(json.loads(line)) + "\n" for line in lines)
+        path.write_text(text, encoding="utf-8")
         return path
 
     @classmethod
@@ -39,7 +42,7 @@ class Trace:
                 row = json.loads(line)
                 if not isinstance(row, dict):
                     raise ValueError("not an object")
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise TraceFormatError(f"{path}, line {number}: not a JSON object ({error})") from error
             rows.append(row)
         if not rows or rows[0].get("format") != FORMAT:
@@ -99,6 +102,10 @@ class TraceRecorder:
             "new": [r.req_id for r in plan.scheduled_new_reqs],
             "resumed": [r.req_id for r in plan.scheduled_cached_reqs if r.resumed],
             "preempted": list(plan.preempted_req_ids),
+            "hits": {
+                r.req_id: r.num_computed_tokens
+                for r in (*plan.scheduled_new_reqs, *(c for c in plan.scheduled_cached_reqs if c.resumed))
+            },
             "waiting": list(watch.waiting),
             "running": list(watch.running),
             "computed": computed,

@@ -5,6 +5,7 @@ A request of O output tokens advances in O steps: its prefill gives the first to
 """
 
 import re
+from dataclasses import asdict
 
 import pytest
 from hypothesis import given, settings
@@ -24,7 +25,8 @@ from mini_vllm.core.step_loop import StepLoop
 from mini_vllm.errors import ConfigError, KVPoolExhaustedError, MiniVLLMError, SchedulerStalledError
 from mini_vllm.request import Request
 from mini_vllm.sampling_params import SamplingParams
-from mini_vllm.sim.driver import FakeModelRunner, simulate
+from mini_vllm.sim.driver import simulate
+from mini_vllm.sim.fake_runner import FakeModelRunner
 
 #        name, prompt, output
 A = SimRequest("A", 3, 2)
@@ -178,7 +180,7 @@ def test_a_prompt_of_one_token_is_a_prefill_once():
 
 def test_run_batches_makes_room_for_everybody_at_once():
     config = run_batches(ContinuousBatcher, [SimRequest("A", 20, 13), D], num_slots=3).trace.header["config"]
-    assert config == {
+    assert config == asdict(SchedulerConfig()) | {
         "max_num_seqs": 3,
         "max_num_batched_tokens": 99,  # 3 × (20 + 13)
         "max_model_len": 33,

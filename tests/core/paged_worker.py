@@ -92,8 +92,14 @@ def run_jobs(jobs, config: SchedulerConfig, scheduler_cls=Scheduler, max_steps: 
     scheduler, worker = scheduler_cls(config), PagedWorker(config.block_size)
     loop = StepLoop(scheduler, config, worker.execute, kind="sim", clock=lambda: 0.0)
     run = Run(loop.trace)
-    loop.execute = lambda plan: run.plans.append(plan) or worker.execute(plan)
     plans_as_text = []
+
+    def execute(plan):
+        run.plans.append(plan)
+        plans_as_text.append(repr(plan))  # before anybody could change it
+        return worker.execute(plan)
+
+    loop.execute = execute
     while loop.step_index < max_steps:
         step = loop.step_index
         for job in (j for j in jobs if j.arrival_step == step):
@@ -112,7 +118,6 @@ def run_jobs(jobs, config: SchedulerConfig, scheduler_cls=Scheduler, max_steps: 
         for news in loop.step(more_to_come=to_come):
             run.outputs[news.request_id] += news.new_token_ids
             run.ends[news.request_id] += [news.finish_reason] if news.finished else []
-        plans_as_text.append(repr(run.plans[-1]))
         check_account(scheduler, loop.watch, config)
     raise AssertionError(f"not done after {max_steps} steps")
 
@@ -122,7 +127,7 @@ def check_account(scheduler, watch, config: SchedulerConfig) -> None:
     scheduler.check_integrity()
     tables = scheduler.kv_cache_manager.req_to_blocks
     owned = [block for table in tables.values() for block in table]
-    free = list(scheduler.kv_cache_manager.block_pool.free_queue)
+    free = scheduler.kv_cache_manager.block_pool.free_queue()
     assert sorted(owned + free) == list(range(1, config.num_gpu_blocks + 1)), "free + owned is not the pool"
     assert [r.request_id for r in scheduler.waiting] == watch.waiting
     assert [r.request_id for r in scheduler.running] == watch.running

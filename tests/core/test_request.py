@@ -1,21 +1,33 @@
-"""A request, its sampling parameters and the scheduler's configuration: counting, stopping, refusing."""
+"""A request and its sampling parameters: counting, states, stopping, refusing."""
 
 import pytest
 
-from mini_vllm.config import SchedulerConfig
-from mini_vllm.errors import ConfigError, EmptyPromptError, InvalidSamplingParamsError, MiniVLLMError
+from mini_vllm.errors import (
+    ConfigError,
+    EmptyPromptError,
+    IllegalTransitionError,
+    InvalidSamplingParamsError,
+    MiniVLLMError,
+)
 from mini_vllm.request import Request, RequestStatus
 from mini_vllm.sampling_params import SamplingParams
 
 NO_LIMIT = 1_000
 
 
+def running(*args, **kwargs):
+    """A request that may take outputs: only one that runs (or was just evicted) can end by them."""
+    request = Request(*args, **kwargs)
+    request.transition_to(RequestStatus.RUNNING)
+    return request
+
+
 def test_a_request_counts_its_tokens():
-    request = Request("A", [10, 20, 21])
+    request = running("A", [10, 20, 21])
     request.append_output(30, NO_LIMIT)
     request.num_computed_tokens = 3
     assert (request.num_prompt_tokens, request.num_tokens, request.num_new_tokens) == (3, 4, 1)
-    assert request.all_token_ids == [10, 20, 21, 30]
+    assert request.token_ids == [10, 20, 21, 30]
 
 
 def test_the_prompt_is_copied():
@@ -31,7 +43,7 @@ def test_an_empty_prompt_is_refused():
 
 
 def test_max_tokens_ends_a_request():
-    request = Request("A", [10], SamplingParams(max_tokens=2))
+    request = running("A", [10], SamplingParams(max_tokens=2))
     assert not request.append_output(20, NO_LIMIT)
     assert request.finish_reason is None
     assert request.append_output(21, NO_LIMIT)
@@ -39,14 +51,14 @@ def test_max_tokens_ends_a_request():
 
 
 def test_max_model_len_counts_prompt_and_output():
-    request = Request("A", [10, 20], SamplingParams(max_tokens=50))
+    request = running("A", [10, 20], SamplingParams(max_tokens=50))
     assert not request.append_output(30, max_model_len=4)
     assert request.append_output(31, max_model_len=4)
     assert request.finish_reason == "length"
 
 
 def test_a_stop_token_ends_a_request_and_stays_in_its_output():
-    request = Request("A", [10], SamplingParams(stop_token_ids=[20, 21]))
+    request = running("A", [10], SamplingParams(stop_token_ids=[20, 21]))
     assert not request.append_output(30, NO_LIMIT)
     assert request.append_output(21, NO_LIMIT)
     assert request.finish_reason == "stop"
@@ -54,28 +66,28 @@ def test_a_stop_token_ends_a_request_and_stays_in_its_output():
 
 
 def test_a_stop_token_in_the_prompt_stops_nothing():
-    assert not Request("A", [20], SamplingParams(stop_token_ids=[20])).append_output(30, NO_LIMIT)
+    assert not running("A", [20], SamplingParams(stop_token_ids=[20])).append_output(30, NO_LIMIT)
 
 
 def test_stopping_is_reported_before_length():
-    request = Request("A", [10], SamplingParams(max_tokens=1, stop_token_ids=(20,)))
+    request = running("A", [10], SamplingParams(max_tokens=1, stop_token_ids=(20,)))
     request.append_output(20, max_model_len=2)
     assert request.finish_reason == "stop"
 
 
 def test_the_end_of_sequence_token_ends_a_request():
-    request = Request("A", [10], eos_token_id=2)
+    request = running("A", [10], eos_token_id=2)
     assert request.append_output(2, NO_LIMIT)
     assert request.finish_reason == "stop"
 
 
 def test_ignore_eos_goes_on_after_it():
-    request = Request("A", [10], SamplingParams(ignore_eos=True), eos_token_id=2)
+    request = running("A", [10], SamplingParams(ignore_eos=True), eos_token_id=2)
     assert not request.append_output(2, NO_LIMIT)
 
 
 def test_ignore_eos_does_not_ignore_stop_token_ids():
-    request = Request("A", [10], SamplingParams(ignore_eos=True, stop_token_ids=(2,)), eos_token_id=2)
+    request = running("A", [10], SamplingParams(ignore_eos=True, stop_token_ids=(2,)), eos_token_id=2)
     assert request.append_output(2, NO_LIMIT)
 
 
@@ -97,24 +109,82 @@ def test_max_tokens_must_be_a_whole_number(value):
         SamplingParams(max_tokens=value)
 
 
+# --- states ---
+
+LEGAL = {
+    "WAITING": ["RUNNING", "FINISHED_ABORTED"],
+    "RUNNING": ["PREEMPTED", "FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED", "FINISHED_ABORTED"],
+    "PREEMPTED": ["RUNNING", "FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED", "FINISHED_ABORTED"],
+    "FINISHED_STOPPED": [],
+    "FINISHED_LENGTH_CAPPED": [],
+    "FINISHED_ABORTED": [],
+}
+EDGES = [(old, new) for old in RequestStatus for new in RequestStatus]
+
+
+def in_state(status):
+    request = Request("A", [10])
+    request.status = status
+    return request
+
+
+@pytest.mark.parametrize(("old", "new"), [(a, b) for a, b in EDGES if b.name in LEGAL[a.name]])
+def test_a_legal_edge_is_taken(old, new):
+    request = in_state(old)
+    request.transition_to(new)
+    assert request.status is new
+
+
+@pytest.mark.parametrize(("old", "new"), [(a, b) for a, b in EDGES if b.name not in LEGAL[a.name]])
+def test_an_illegal_edge_is_refused_with_both_states_and_changes_nothing(old, new):
+    request = in_state(old)
+    with pytest.raises(IllegalTransitionError, match=f"request 'A' cannot go from {old.name} to {new.name};"):
+        request.transition_to(new)
+    assert request.status is old
+
+
+def test_the_refusal_says_where_it_may_go():
+    with pytest.raises(IllegalTransitionError, match=r"it may go to RUNNING, FINISHED_ABORTED$"):
+        Request("A", [10]).transition_to(RequestStatus.PREEMPTED)
+    with pytest.raises(IllegalTransitionError, match=r"nowhere: it has ended$"):
+        in_state(RequestStatus.FINISHED_STOPPED).transition_to(RequestStatus.RUNNING)
+
+
+def test_a_request_begins_waiting_without_anything_computed():
+    request = Request("A", [10, 20])
+    assert (request.status, request.num_computed_tokens, request.num_preemptions) == (RequestStatus.WAITING, 0, 0)
+    assert (request.output_token_ids, request.finish_reason) == ([], None)
+
+
 @pytest.mark.parametrize(
-    "field", ["max_num_seqs", "max_num_batched_tokens", "max_model_len", "num_gpu_blocks", "block_size"]
+    ("status", "reason"),
+    [("FINISHED_STOPPED", "stop"), ("FINISHED_LENGTH_CAPPED", "length"), ("FINISHED_ABORTED", "abort")],
 )
-@pytest.mark.parametrize("value", [0, -1, True, 1.5])
-def test_every_limit_is_a_whole_number_of_at_least_one(field, value):
-    with pytest.raises(ConfigError, match=f"{field}={value!r} must be a whole number of at least 1"):
-        SchedulerConfig(**{field: value})
+def test_each_end_has_its_reason(status, reason):
+    assert in_state(RequestStatus[status]).finish_reason == reason
 
 
-def test_the_budget_must_hold_one_token_for_each_running_request():
-    with pytest.raises(ConfigError, match="max_num_batched_tokens=3 is below max_num_seqs=4"):
-        SchedulerConfig(max_num_seqs=4, max_num_batched_tokens=3)
-    SchedulerConfig(max_num_seqs=4, max_num_batched_tokens=4)
+def test_one_that_waits_cannot_end_by_a_token():
+    with pytest.raises(IllegalTransitionError):
+        Request("A", [10], SamplingParams(max_tokens=1)).append_output(20, NO_LIMIT)
 
 
-@pytest.mark.parametrize(("tokens", "blocks"), [(0, 0), (1, 1), (4, 1), (5, 2), (8, 2)])
-def test_a_started_block_counts_in_full(tokens, blocks):
-    assert SchedulerConfig(block_size=4).blocks_for(tokens) == blocks
+def test_one_that_was_evicted_can_end_by_the_token_that_was_under_way():
+    request = running("A", [10], SamplingParams(max_tokens=1))
+    request.transition_to(RequestStatus.PREEMPTED)
+    assert request.append_output(20, NO_LIMIT)
+    assert request.finish_reason == "length"
+
+
+def test_a_request_has_no_other_attributes():
+    """A slip like `request.num_computed = 3` must not pass silently."""
+    with pytest.raises(AttributeError):
+        Request("A", [10]).num_computed = 3
+
+
+def test_requests_are_told_apart_by_identity():
+    assert Request("A", [10]) != Request("A", [10])
+    assert len({Request("A", [10]), Request("A", [10])}) == 2
 
 
 def test_one_base_class_catches_every_refusal():

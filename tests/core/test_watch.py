@@ -10,15 +10,24 @@ import pytest
 
 from mini_vllm.batching import StaticBatcher
 from mini_vllm.config import SchedulerConfig
-from mini_vllm.core.output import CachedRequestData, SchedulerOutput
+from mini_vllm.core.output import CachedRequestData, RequestOutput, SchedulerOutput
 from mini_vllm.core.scheduler import Scheduler
 from mini_vllm.core.step_loop import StepLoop
 from mini_vllm.core.watch import MAX_IDLE_STEPS
-from mini_vllm.errors import DuplicateRequestError, MiniVLLMError, SchedulerContractError, SchedulerStalledError
+from mini_vllm.errors import (
+    DuplicateRequestError,
+    KVPoolTooSmallError,
+    MiniVLLMError,
+    SchedulerContractError,
+    SchedulerStalledError,
+)
 from mini_vllm.request import Request
-from mini_vllm.sim.driver import FakeModelRunner, SimRequest, simulate
+from mini_vllm.sampling_params import SamplingParams
+from mini_vllm.sim.driver import SimRequest, simulate
+from mini_vllm.sim.fake_runner import FakeModelRunner
 
 LIMITS = SchedulerConfig(max_num_seqs=2, max_num_batched_tokens=8, num_gpu_blocks=3, block_size=4)
+SHORT = SamplingParams(max_tokens=4)
 A, B, C = (SimRequest(name, prompt_len=3, max_tokens=4) for name in "ABC")
 # A and B fill a block each and both need a second one: with two blocks in the pool B is evicted.
 TIGHT = replace(LIMITS, num_gpu_blocks=2)
@@ -72,7 +81,7 @@ class GivesABlockTwice(Scheduler):
 class CountsBlocksFromZero(Scheduler):
     def __init__(self, config):
         super().__init__(config)
-        self.kv_cache_manager.block_pool.free_queue.appendleft(0)
+        self.kv_cache_manager.block_pool.take = lambda n: list(range(n))
 
 
 class BelievesInALargerPool(Misreads):
@@ -107,7 +116,7 @@ class RunsWhoWaits(Replans):
     def spoil(self, plan):
         cached, tokens = list(plan.scheduled_cached_reqs), dict(plan.num_scheduled_tokens)
         for victim in plan.preempted_req_ids:
-            cached.append(CachedRequestData(victim, [], 4))
+            cached.append(CachedRequestData(victim, [], 0))
             tokens[victim] = 1
         return replace(plan, scheduled_cached_reqs=cached, num_scheduled_tokens=tokens)
 
@@ -159,8 +168,8 @@ class SchedulesNothingOfSomebody(Replans):
 class NeverEnds(Scheduler):
     def update_from_output(self, plan, output):
         for req_id, token_ids in output.sampled_token_ids.items():
-            self.requests[req_id].output_token_ids += token_ids
-        return []
+            self.requests[req_id].token_ids += token_ids
+        return [RequestOutput(req_id, token_ids) for req_id, token_ids in output.sampled_token_ids.items()]
 
 
 class SchedulesNobody(Scheduler):
@@ -267,6 +276,11 @@ def test_a_stall_of_those_who_run_is_seen_too():
 
 def test_a_prompt_that_never_fits_ends_as_a_stall_with_the_arithmetic():
     with pytest.raises(SchedulerStalledError, match=r"3 blocks free; .* A has 13 tokens .* and needs 4 blocks"):
+        simulate([SimRequest("A", 13, 1)], replace(LIMITS, refuse_unfittable=False))
+
+
+def test_a_prompt_that_never_fits_is_refused_at_the_door_unless_that_is_off():
+    with pytest.raises(KVPoolTooSmallError, match=r"'A' needs up to 4 KV blocks for 13 tokens .* pool has 3"):
         simulate([SimRequest("A", 13, 1)], LIMITS)
 
 
@@ -320,12 +334,12 @@ def test_a_stalled_scheduler_is_a_broken_contract_and_both_are_ours():
 def test_the_account_forgets_who_was_aborted():
     scheduler = Scheduler(LIMITS)
     loop = StepLoop(scheduler, LIMITS, FakeModelRunner().execute, kind="sim")
-    loop.add_request(Request("A", [10, 20, 21]))
+    loop.add_request(Request("A", [10, 20, 21], SHORT))
     loop.step()
     loop.abort(["A", "nobody"])
     watch = loop.watch
     assert (watch.running, watch.block_tables, watch.num_free_blocks) == ([], {}, 3)
-    loop.add_request(Request("A", [10, 20]))
+    loop.add_request(Request("A", [10, 20], SHORT))
     loop.step()
     assert loop.trace.steps[-1]["aborted"] == ["A"]
     assert watch.computed == {"A": 2}
@@ -402,13 +416,13 @@ def test_an_abort_without_finish_requests_is_named():
     inner = Scheduler(LIMITS)
     four = type("Four", (), {name: staticmethod(getattr(inner, name)) for name in methods})
     loop = StepLoop(four(), LIMITS, FakeModelRunner().execute, kind="sim", clock=None)
-    loop.add_request(Request("A", [1]))
+    loop.add_request(Request("A", [1], SHORT))
     with pytest.raises(SchedulerContractError, match=r"Four has no finish_requests.*\['A'\]"):
         loop.abort(["A"])
 
 
 def test_an_id_in_use_is_refused_for_every_scheduler():
     loop = StepLoop(Scheduler(LIMITS), LIMITS, FakeModelRunner().execute, kind="sim", clock=None)
-    loop.add_request(Request("A", [1]))
+    loop.add_request(Request("A", [1], SHORT))
     with pytest.raises(DuplicateRequestError, match="'A' is in use"):
-        loop.add_request(Request("A", [2]))
+        loop.add_request(Request("A", [2], SHORT))

@@ -55,7 +55,7 @@ def run(engine, wanted, arrivals, aborts=()):
         for i in arrivals.get(step, ()):
             prompt, max_tokens, _ = wanted[i]
             params = SamplingParams(max_tokens=max_tokens, ignore_eos=True)
-            engine.add_request(Request(str(i), prompt, params))
+            engine.add_request(Request(str(i), prompt, params, priority=i % 3))
         engine.abort([str(i) for at, i in aborts if at == step])
         if engine.has_unfinished_requests():
             for news in engine.step():
@@ -84,7 +84,14 @@ def test_same_tokens_under_any_schedule(model, requests, seed):
         max_model_len=longest,
         num_gpu_blocks=least + rng.choice([0, 1, 2, least, 3 * least]),
         block_size=block_size,
+        enable_prefix_caching=rng.random() < 0.5,
+        policy=rng.choice(["fcfs", "priority"]),
+        long_prefill_token_threshold=rng.choice([0, 0, 2, 5]),
+        watermark=rng.choice([0.0, 0.0, 0.2]),
+        reserve_full_isl=rng.random() < 0.7,
     )
+    # Some ask twice: with caching on, the second shares the blocks of the first, even while that one still runs.
+    wanted += rng.sample(wanted, rng.randrange(len(wanted)))
     arrivals: dict[int, list[int]] = {}
     for i in range(len(wanted)):
         arrivals.setdefault(rng.choice([0, rng.randrange(12)]), []).append(i)
@@ -112,6 +119,18 @@ def test_the_random_schedules_do_preempt_and_chunk(model, requests):
     assert any(step["resumed"] for step in steps)
     assert any(0 < step["computed"][r][0] < len(wanted[int(r)][0]) for step in steps for r, _ in step["scheduled"])
     assert any({n == 1 for _, n in step["scheduled"]} == {True, False} for step in steps), "no mixed step"
+
+
+def test_shared_blocks_give_the_same_tokens(model):
+    """A long common start, with caching: later requests begin after it, and say what they would have said alone."""
+    start = [(7 * i) % model.config.vocab_size for i in range(33)]
+    wanted = [(start + [i, i + 1], 6, dense_generate(model, start + [i, i + 1], 6)) for i in range(4)]
+    config = SchedulerConfig(4, 64, 64, 40, 4, enable_prefix_caching=True)
+    engine = EngineCore(model, config)
+    outputs, _ = run(engine, wanted, {0: [0, 1], 3: [2], 5: [3]})
+    assert [outputs[i] for i in range(4)] == [expected for _, _, expected in wanted]
+    hits = {r: n for step in engine.trace.steps for r, n in step["hits"].items()}
+    assert hits == {"0": 0, "1": 32, "2": 32, "3": 32}
 
 
 @pytest.mark.parametrize("batcher", [StaticBatcher, PaddedBatcher, ContinuousBatcher, Scheduler])

@@ -1,13 +1,16 @@
 """The simulator: a scheduler on a clock where every step is one tick."""
 
+from dataclasses import asdict, replace
+
 import pytest
 
 from mini_vllm.config import SchedulerConfig
 from mini_vllm.core.output import CachedRequestData, NewRequestData, SchedulerOutput
 from mini_vllm.core.scheduler import Scheduler
-from mini_vllm.errors import DuplicateRequestError, MiniVLLMError
+from mini_vllm.errors import DuplicateRequestError, EmptyPromptError, MiniVLLMError
 from mini_vllm.sampling_params import SamplingParams
-from mini_vllm.sim.driver import FakeModelRunner, SimRequest, simulate
+from mini_vllm.sim.driver import SimRequest, simulate
+from mini_vllm.sim.fake_runner import FakeModelRunner
 
 ROOMY = SchedulerConfig(max_num_seqs=4, max_num_batched_tokens=8192, max_model_len=10_000, num_gpu_blocks=3000)
 
@@ -18,9 +21,11 @@ def test_a_request_emits_exactly_max_tokens_tokens():
 
 def test_the_default_configuration_is_the_schedulers():
     header = simulate([SimRequest("A", 3, 1)]).header
-    assert header["config"] == {
+    assert header["config"] == asdict(SchedulerConfig())
+    assert header["config"] | {
         "max_num_seqs": 8, "max_num_batched_tokens": 64, "max_model_len": 256, "num_gpu_blocks": 64, "block_size": 4,
-    }  # fmt: skip
+        "policy": "fcfs", "enable_chunked_prefill": True, "enable_prefix_caching": False, "reserve_full_isl": True,
+    } == header["config"]  # fmt: skip
     assert (header["kind"], header["scheduler"]) == ("sim", "Scheduler")
 
 
@@ -62,7 +67,7 @@ def test_any_iterable_of_requests_will_do():
 
 
 def test_one_id_twice_is_refused():
-    with pytest.raises(DuplicateRequestError, match="'A' is in use"):
+    with pytest.raises(DuplicateRequestError, match=r"an id stands twice in \['A', 'A'\]"):
         simulate([SimRequest("A", 2, 2), SimRequest("A", 2, 2)], ROOMY)
 
 
@@ -113,3 +118,48 @@ def test_the_fake_model_starts_over_after_a_preemption():
     runner.execute(plan(new=[("A", 3)], A=3))
     assert runner.execute(plan(cached=[("A", 0)], A=3)).sampled_token_ids == {"A": []}  # 4 tokens are known
     assert runner.execute(plan(cached=[("A", 3)], A=1)).sampled_token_ids == {"A": [1001]}
+
+
+def test_the_fake_model_counts_what_hit_the_cache_as_computed():
+    new = NewRequestData("A", [0] * 5, SamplingParams(), [1], 4)
+    assert FakeModelRunner().execute(SchedulerOutput([new], [], {"A": 1})).sampled_token_ids == {"A": [1000]}
+
+
+# --- prefix caching and priority in a simulation ---
+
+
+@pytest.mark.parametrize("prompt_len", [0, 1, 2, 40])
+def test_a_simulated_prompt_has_the_length_asked_for(prompt_len):
+    if prompt_len == 0:
+        with pytest.raises(EmptyPromptError):
+            simulate([SimRequest("A", 0, 1)])
+    else:
+        assert simulate([SimRequest("A", prompt_len, 1)]).header["requests"]["A"]["prompt_len"] == prompt_len
+
+
+def test_simulated_prompts_share_nothing():
+    config = replace(ROOMY, enable_prefix_caching=True)
+    trace = simulate([SimRequest(name, 40, 2) for name in "AB"], config)
+    assert trace.steps[0]["hits"] == {"A": 0, "B": 0}
+    assert trace.outputs() == {"A": [1000, 1001], "B": [1000, 1001]}
+
+
+def test_an_evicted_request_finds_its_own_blocks_again():
+    # Four blocks: in step 1 A takes B's second block, so B keeps its first one cached and comes back to it.
+    config = SchedulerConfig(num_gpu_blocks=4, max_num_seqs=2, enable_prefix_caching=True)
+    trace = simulate([SimRequest("A", 8, 2), SimRequest("B", 8, 2)], config)
+    assert [step["preempted"] for step in trace.steps] == [[], ["B"], []]
+    assert trace.steps[2]["hits"] == {"B": 4}
+    assert trace.outputs()["B"] == [1000, 1001]
+
+
+def test_a_simulated_request_has_a_priority():
+    requests = [SimRequest("A", 2, 1, priority=2), SimRequest("B", 2, 1, priority=1)]
+    config = SchedulerConfig(max_num_seqs=1, policy="priority")
+    assert simulate(requests, config).finish_step() == {"B": 0, "A": 1}
+
+
+def test_who_waits_is_written_down_in_the_order_of_service():
+    requests = [SimRequest("A", 2, 1, priority=2), SimRequest("B", 2, 1, priority=1), SimRequest("C", 2, 1)]
+    trace = simulate(requests, SchedulerConfig(max_num_seqs=1, policy="priority"))
+    assert [step["waiting_before"] for step in trace.steps] == [["C", "B", "A"], ["B", "A"], ["A"]]

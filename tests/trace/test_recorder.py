@@ -1,6 +1,7 @@
 """The written record of a run: its fields, its file, and what a broken file is told."""
 
 import json
+from dataclasses import asdict
 
 import pytest
 
@@ -10,7 +11,8 @@ from mini_vllm.core.step_loop import StepLoop
 from mini_vllm.errors import TraceFormatError
 from mini_vllm.request import Request
 from mini_vllm.sampling_params import SamplingParams
-from mini_vllm.sim.driver import FakeModelRunner, SimRequest, simulate
+from mini_vllm.sim.driver import SimRequest, simulate
+from mini_vllm.sim.fake_runner import FakeModelRunner
 from mini_vllm.trace.recorder import Trace
 
 CONFIG = SchedulerConfig(max_num_seqs=2, max_num_batched_tokens=8, num_gpu_blocks=2, block_size=4)
@@ -33,7 +35,7 @@ def test_the_header_says_what_ran(trace):
         "version": 1,
         "kind": "sim",
         "scheduler": "Scheduler",
-        "config": {
+        "config": asdict(SchedulerConfig()) | {
             "max_num_seqs": 2, "max_num_batched_tokens": 8, "max_model_len": 256, "num_gpu_blocks": 2, "block_size": 4,
         },
         "requests": {
@@ -61,6 +63,7 @@ def test_a_step_record_in_full(trace):
         "new": [],
         "resumed": [],
         "preempted": ["B"],
+        "hits": {},
         "waiting": ["B"],
         "running": ["A"],
         "blocks": {"A": [1, 2]},
