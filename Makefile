@@ -9,7 +9,7 @@ ANY_PYTHON := $(shell for p in $(PYTHON) python3 python3.13 python3.12 python3.1
 SETUP = $(if $(ANY_PYTHON),$(ANY_PYTHON) tools/bootstrap.py,$(error no Python found: install Python 3.11, 3.12 or 3.13))
 BIN = .venv/bin
 
-.PHONY: help book serve-book test test-all lab chat grade execute lint clean
+.PHONY: help book serve-book test test-all lab chat work grade execute lint clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -19,9 +19,9 @@ book: ## build the whole book, strictly, into _build/html
 	@$(SETUP) book
 	@$(BIN)/python tools/build_book.py
 
-serve-book: book ## build the book and open it on http://127.0.0.1:8000 (PORT=...)
-	@echo "the book is at http://127.0.0.1:$(PORT)/ (Ctrl-C ends it)"
-	@$(BIN)/python -m http.server $(PORT) --bind 127.0.0.1 --directory _build/html
+serve-book: ## build the book and serve it on http://127.0.0.1:8000 (PORT=...)
+	@$(SETUP) book
+	@$(BIN)/python tools/serve_book.py "$(PORT)"
 
 test: ## everything that must hold: lint, types, tests, notebooks, book, browser
 	@$(SETUP) test
@@ -37,7 +37,7 @@ lint: ## style, types and dead code only
 	@$(SETUP) test
 	@$(BIN)/python tools/check.py lint types dead-code
 
-lab: ## JupyterLab on the exercises
+lab: ## JupyterLab on notebooks and exercises
 	@$(SETUP) lab
 	@$(BIN)/jupyter lab --notebook-dir=.
 
@@ -45,9 +45,18 @@ chat: ## talk to the real model through our engine
 	@$(SETUP) engine
 	@$(BIN)/mini-vllm chat $(ARGS)
 
-grade: ## grade your notebooks: make grade ARGS="exercises/01-static-batching.ipynb"
-	@$(SETUP) lab
-	@$(BIN)/mini-vllm grade $(ARGS)
+work: ## copy the exercises to work/, where you solve them (overwrites nothing)
+	@mkdir -p work
+	@for from in exercises/*.ipynb; do to="work/$${from##*/}"; \
+	  if [ -e "$$to" ]; then echo "$$to: there already, left as it is"; \
+	  else cp "$$from" "$$to" && echo "$$to: copied, yours to write in"; fi; done
+
+GRADED = $(or $(ARGS),$(if $(wildcard work/*.ipynb),work))
+grade: ## grade what lies in work/, or: make grade ARGS="path/to/notebook.ipynb"
+	$(if $(GRADED),,@echo 'nothing in work/ yet: "make work" copies the exercises there;' \
+	  'or name a notebook: make grade ARGS="path/to/notebook.ipynb"'; exit 2)
+	@$(SETUP) book
+	@$(BIN)/mini-vllm grade $(GRADED)
 
 execute: ## run the notebooks whose code changed, then regenerate the exercises
 	@$(SETUP) test

@@ -1,19 +1,23 @@
 """The `mini-vllm` command. Knows which part does what; every command is a few lines over it."""
 
-import importlib.metadata
-import importlib.util
 import json
 import os
-import platform
 import sys
 import webbrowser
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from mini_vllm import __version__
-from mini_vllm.errors import MiniVLLMError, MissingDependencyError
+from mini_vllm.errors import (
+    ConfigError,
+    EmptyPromptError,
+    MiniVLLMError,
+    MissingDependencyError,
+    PromptTooLongError,
+    TraceFormatError,
+)
 
 app = typer.Typer(
     help="mini_vllm: the engine of the course 'Every Step a New Batch'.",
@@ -24,13 +28,22 @@ app = typer.Typer(
 model_app = typer.Typer(help="Look into model files.", no_args_is_help=True)
 app.add_typer(model_app, name="model")
 
+
+class Dtype(StrEnum):
+    """What `load_model` takes; not imported from there, because `--help` must not need torch."""
+
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+    float16 = "float16"
+
+
 DEFAULT_MODEL = "smollm2-135m"
 ModelOption = Annotated[str, typer.Option("--model", "-m", help="A known name, or the path of a .gguf file.")]
-DtypeOption = Annotated[str, typer.Option(help="float32 (exact) or bfloat16 (half the memory, faster).")]
+DtypeOption = Annotated[Dtype, typer.Option(help="float32 is exact, the others take half the memory.")]
 MaxTokensOption = Annotated[int, typer.Option("--max-tokens", "-n", help="New tokens at most.")]
 
 
-def _make_llm(model: str, dtype: str):
+def _make_llm(model: str, dtype: Dtype):
     try:
         from mini_vllm.engine.llm import LLM
     except ModuleNotFoundError as error:
@@ -38,28 +51,26 @@ def _make_llm(model: str, dtype: str):
             f"the engine needs the package {error.name!r}, which is not installed; in the repository run "
             "`make chat`, or install the extra: pip install -e '.[engine]'"
         ) from error
-    return LLM(model, dtype=dtype)
+    return LLM(model, dtype=dtype.value)
+
+
+def _refuse_if_not_writable(path: Path, option: str) -> None:
+    """Before the work whose result is to go there."""
+    if path.is_dir():
+        raise ConfigError(f"{option} {path} is a folder; give the name of a file in it")
+    if not path.parent.is_dir():
+        raise ConfigError(f"{option} {path}: there is no folder {path.parent}; make it, or give another file")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ConfigError(f"{option} {path}: you may not write there; give another file")
 
 
 @app.command()
 def doctor():
     """Say what is installed, which device there is, and what works with it."""
-    typer.echo(f"mini_vllm {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}")
-    typer.echo(f"CPU cores: {os.cpu_count()}")
-    for package in ("torch", "triton", "tokenizers", "safetensors", "jinja2", "matplotlib", "nbval"):
-        try:
-            typer.echo(f"  {package:12} {importlib.metadata.version(package)}")
-        except importlib.metadata.PackageNotFoundError:
-            typer.echo(f"  {package:12} not installed")
-    if importlib.util.find_spec("torch"):
-        import torch
+    from mini_vllm.doctor import findings
 
-        gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none; the engine runs on the CPU"
-        typer.echo(f"GPU: {gpu}")
-    from mini_vllm.loaders.fetch import cached_path
-
-    cached = cached_path(DEFAULT_MODEL)
-    typer.echo(f"{DEFAULT_MODEL}: {cached or 'not here yet; get it with `mini-vllm fetch ' + DEFAULT_MODEL + '`'}")
+    for line in findings(DEFAULT_MODEL):
+        typer.echo(line)
 
 
 @app.command()
@@ -85,15 +96,19 @@ def inspect(model: Annotated[str, typer.Argument(help="A known name, or the path
 def generate(
     prompts: Annotated[list[str] | None, typer.Argument(help="One or several prompts; they run in one batch.")] = None,
     model: ModelOption = DEFAULT_MODEL,
-    dtype: DtypeOption = "bfloat16",
+    dtype: DtypeOption = Dtype.bfloat16,
     max_tokens: MaxTokensOption = 64,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a prompt.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object a prompt; its text ends at a whole character.")
+    ] = False,
     trace: Annotated[Path | None, typer.Option(help="Write the step records of the run to this file.")] = None,
 ):
     """Continue prompts. Without arguments: one prompt a line from standard input."""
     from mini_vllm.sampling_params import SamplingParams
 
-    prompts = prompts or [line.rstrip("\n") for line in sys.stdin if line.strip()]
+    if trace:
+        _refuse_if_not_writable(trace, "--trace")
+    prompts = prompts or _prompts_from_standard_input()
     params = SamplingParams(max_tokens=max_tokens)
     llm = _make_llm(model, dtype)
     for output in llm.generate(prompts, params):
@@ -106,44 +121,86 @@ def generate(
         typer.echo(f"trace: {llm.trace.save(trace)}; look at it with `mini-vllm play {trace}`", err=True)
 
 
+def _prompts_from_standard_input() -> list[str]:
+    if sys.stdin.isatty():
+        typer.echo("one prompt a line; Ctrl-D runs them", err=True)
+    try:
+        prompts = [line.rstrip("\r\n") for line in sys.stdin if line.strip()]
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"standard input is no {error.encoding} text ({error.reason}); convert it first") from error
+    if not prompts:
+        raise EmptyPromptError("no prompts: give them as arguments, or one a line on standard input")
+    return prompts
+
+
+CHAT_HELP = """\
+/new    starts a new conversation
+/help   prints this
+/quit   ends the talk, as exit, an empty line and Ctrl-D do
+Ctrl-C stops an answer. To send a message that begins with /, put a space before it."""
+
+
 @app.command()
 def chat(
     model: ModelOption = DEFAULT_MODEL,
-    dtype: DtypeOption = "bfloat16",
+    dtype: DtypeOption = Dtype.bfloat16,
     max_tokens: MaxTokensOption = 256,
     system: Annotated[str | None, typer.Option(help="The system prompt; the template's own by default.")] = None,
 ):
-    """Talk to the model. An empty line or Ctrl-D ends the talk, Ctrl-C the answer, /new starts afresh."""
+    """Talk to the model. /help lists the commands; an empty line, /quit or Ctrl-D ends the talk."""
     from mini_vllm.sampling_params import SamplingParams
 
-    llm = _make_llm(model, dtype)
     params = SamplingParams(max_tokens=max_tokens)
+    llm = _make_llm(model, dtype)
     opening = [{"role": "system", "content": system}] if system else []
     messages = list(opening)
-    typer.echo(f"{model} ({dtype}). An empty line ends the talk, /new starts afresh, Ctrl-C stops an answer.")
+    typer.echo(f"{model} ({dtype}). An empty line ends the talk, /new starts afresh, /help says more.")
     while True:
         try:
-            text = input("> ").strip()
+            line = input("> ")
         except (EOFError, KeyboardInterrupt):
             break
-        if not text:
+        text, is_command = line.strip(), line.startswith("/")
+        if not text or text in ("/quit", "/exit", "exit", "quit"):
             break
-        if text == "/new":
+        if text == "/new" and is_command:
             messages = list(opening)
-            continue
-        asked = [*messages, {"role": "user", "content": text}]
-        answer = ""
-        try:
-            for delta in llm.stream(asked, params):
-                answer += delta.text
-                print(delta.text, end="", flush=True)
-        except KeyboardInterrupt:
-            answer += " …"
-        except MiniVLLMError as error:  # a talk that outgrew the context, say: the talk so far is kept
-            typer.echo(f"not sent: {error}", err=True)
-            continue
-        print()
-        messages = [*asked, {"role": "assistant", "content": answer}]
+            typer.echo("new conversation")
+        elif text == "/help" and is_command:
+            typer.echo(CHAT_HELP)
+        elif is_command:
+            typer.echo(f"not sent: there is no command {text.split()[0]}; /help lists them", err=True)
+        else:
+            messages = _answered(llm, [*messages, {"role": "user", "content": text}], params)
+
+
+def _answered(llm, asked: list[dict], params) -> list[dict]:
+    """Print the answer as it comes; the conversation with it, or the one before where the message is refused."""
+    answer, reason, request_id = "", None, ""
+    try:
+        for delta in llm.stream(asked, params):
+            answer += delta.text
+            reason, request_id = delta.finish_reason, delta.request_id
+            print(delta.text, end="", flush=True)
+    except KeyboardInterrupt:
+        answer += " …"
+    except PromptTooLongError:  # the talk so far is kept
+        length, limit = len(llm.chat_template.encode(asked)), llm.engine_core.config.max_model_len
+        typer.echo(
+            f"not sent: with this message the conversation has {length} tokens, and max_model_len is {limit}: "
+            "shorten it, or /new",
+            err=True,
+        )
+        return asked[:-1]
+    except MiniVLLMError as error:
+        typer.echo(f"not sent: {error}", err=True)
+        return asked[:-1]
+    print()
+    if reason == "length":
+        tokens = sum(len(step["sampled"].get(request_id, ())) for step in llm.trace.steps)
+        full = "" if tokens == params.max_tokens else ": the conversation is as long as it may be; /new starts afresh"
+        typer.echo(f"(cut at {tokens} tokens{full})")
+    return [*asked, {"role": "assistant", "content": answer}]
 
 
 @app.command()
@@ -155,7 +212,12 @@ def play(
     """Open a trace in the step player."""
     from mini_vllm.viz.player import StepPlayer
 
+    if not file.exists():
+        raise TraceFormatError(f"{file} does not exist; make one with `mini-vllm generate … --trace {file}`")
+    if file.is_dir():
+        raise TraceFormatError(f"{file} is a folder; give a trace in it, as `mini-vllm generate … --trace` writes them")
     page = out or file.with_suffix(".html")
+    _refuse_if_not_writable(page, "--out")
     StepPlayer(file).save(page)
     typer.echo(f"player: {page}")
     if open_browser:
@@ -173,16 +235,23 @@ def grade(
     """Grade exercise notebooks: your cells, on the untouched notebook, in a fresh process."""
     from mini_vllm.grading.command import grade_command
 
+    if json_out:
+        _refuse_if_not_writable(json_out, "--json")
     raise typer.Exit(grade_command(paths, json_out, seed, timeout_s, pristine))
 
 
 def main():
-    """Entry point: an error that we raise on purpose is one line, not a traceback."""
+    """Entry point: an error that we raise on purpose is one line, not a traceback; so is what the system refuses."""
     try:
         app()
     except MiniVLLMError as error:
         typer.echo(f"error: {error}", err=True)
-        raise SystemExit(1) from None
+    except OSError as error:  # a file that may not be read, a disk that is full
+        where = f"{error.filename}: " if error.filename else ""
+        typer.echo(f"error: {where}{error.strerror or error}", err=True)
+    else:
+        return
+    raise SystemExit(1)
 
 
 if __name__ == "__main__":

@@ -29,4 +29,8 @@ class SamplingParams:
                 f"max_tokens={self.max_tokens} is below the least possible, 1: a request that may emit nothing "
                 "needs no engine; count the prompt with llm.tokenizer.encode(...) if that is what you are after"
             )
+        if isinstance(self.stop_token_ids, int | str):
+            raise InvalidSamplingParamsError(
+                f"stop_token_ids={self.stop_token_ids!r} is no list of token ids; give e.g. [2]"
+            )
         object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))

@@ -2,6 +2,11 @@
 
     make_exercises.py           write what changed
     make_exercises.py --check   write nothing; exit 1 if a file is not what would be written
+    make_exercises.py --force   write even over code that somebody typed into exercises/
+
+Each notebook is written twice with the same bytes: to exercises/, and into the package as the untouched one that the
+grader starts from. A notebook in exercises/ with a code cell that no version of this tool made is somebody's work: it
+is not overwritten.
 
 In a cell with the comment `# EXERCISE c01-e1`, what stands between `### BEGIN SOLUTION` and `### END SOLUTION` becomes
     raise NotImplementedError("c01-e1: write static_waste")
@@ -12,6 +17,7 @@ starts from code that runs). Check cells keep what they printed; all other outpu
 import argparse
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -24,7 +30,9 @@ from mini_vllm.errors import GradingError  # noqa: E402
 from mini_vllm.grading.bank import find_exercise  # noqa: E402
 from mini_vllm.grading.overlay import MARKER, code_cells, read_notebook, source_of  # noqa: E402
 
+EXERCISES, PACKAGED = "exercises", "mini_vllm/grading/notebooks"
 SOLUTION_ONLY = "solution-only"
+HIDDEN_ON_THE_PAGE = "remove-output"  # a tick under an empty stub would puzzle the reader; the grader wants it stored
 CHECK_COMMENT = "# NBVAL_CHECK_OUTPUT"
 BLOCK = re.compile(
     r"^(?P<indent>[ \t]*)### BEGIN SOLUTION[ \t]*\n.*?"
@@ -73,6 +81,8 @@ def make_exercise(solution: dict) -> dict:
                 raise Malformed(f"cell {number} holds a solution but no marker # EXERCISE …")
             if is_check:
                 checked.append(_checked_exercise(cell, number))
+                tags = [*cell["metadata"].get("tags", []), HIDDEN_ON_THE_PAGE]
+                cell["metadata"] = {**cell["metadata"], "tags": list(dict.fromkeys(tags))}
             else:
                 cell["outputs"], cell["execution_count"] = [], None
         cells.append(cell)
@@ -124,30 +134,98 @@ def texts(solutions: Path) -> dict[str, str]:
     return made
 
 
+def wanted_files(root: Path) -> dict[Path, str]:
+    """Every file that this tool writes -> its text."""
+    made = texts(root / "solutions")
+    return {root / EXERCISES / name: text for name, text in made.items()} | {
+        packaged(root, name): text for name, text in made.items()
+    }
+
+
+def packaged(root: Path, name: str) -> Path:
+    """The grader's copy of a notebook: .json, so that nobody works in it."""
+    return root / PACKAGED / Path(name).with_suffix(".json").name
+
+
+def in_last_commit(path: Path, root: Path) -> str:
+    """The file's text in git's HEAD; empty without git, or where it is not in it."""
+    command = ["git", "show", f"HEAD:./{path.relative_to(root).as_posix()}"]
+    try:
+        shown = subprocess.run(command, cwd=root, capture_output=True, text=True, encoding="utf-8", timeout=30)
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        return ""
+    return shown.stdout if shown.returncode == 0 else ""
+
+
+def code_of(text: str) -> dict[str, str] | None:
+    """The code cells of a notebook, source without white space -> source; None if it is not JSON, as after a merge."""
+    try:
+        sources = [source_of(cell) for cell in code_cells(json.loads(text))]
+    except json.JSONDecodeError:
+        return None
+    except (KeyError, TypeError):  # JSON, but no notebook
+        return {}
+    return {"".join(source.split()): source for source in sources}
+
+
+def own_work(path: Path, wanted: str, root: Path) -> str | None:
+    """What in an exercise notebook this tool never wrote, in words; None if all of it can be made again."""
+    present = code_of(path.read_text(encoding="utf-8", errors="replace"))
+    if present is None:
+        return "it cannot be read (a merge?)"
+    copy = packaged(root, path.name)
+    versions = [wanted, in_last_commit(path, root), copy.read_text(encoding="utf-8") if copy.exists() else ""]
+    made = {"", *(key for version in versions for key in code_of(version) or {})}
+    for key, source in present.items():
+        if key not in made:
+            ids = MARKER.findall(source)
+            return f"somebody has worked in {f'the cell of {ids[0]}' if ids else 'a cell without a marker'}"
+    return None
+
+
+def write(changed: list[Path], wanted: dict[Path, str], root: Path) -> None:
+    for path in changed:
+        if path in wanted:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(wanted[path], encoding="utf-8")
+            print(f"{path.relative_to(root)}: written")
+        else:
+            path.unlink()
+            print(f"{path.relative_to(root)}: removed, it has no solution any more")
+
+
 def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     parser = argparse.ArgumentParser(description="Makes exercises/ out of solutions/.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 on a difference")
-    check_only = parser.parse_args(arguments).check
-    folder = root / "exercises"
+    parser.add_argument("--force", action="store_true", help="write even over answers in exercises/")
+    options = parser.parse_args(arguments)
     try:
-        wanted = texts(root / "solutions")
+        wanted = wanted_files(root)
     except Malformed as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    present = {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.ipynb"))}
-    changed = [name for name in sorted(wanted.keys() | present.keys()) if wanted.get(name) != present.get(name)]
-    for name in changed:
-        if check_only:
-            print(f"exercises/{name} is not what tools/make_exercises.py writes; run it")
-        elif name in wanted:
-            folder.mkdir(exist_ok=True)
-            (folder / name).write_text(wanted[name], encoding="utf-8")
-            print(f"exercises/{name}: written")
-        else:
-            (folder / name).unlink()
-            print(f"exercises/{name}: removed, it has no solution any more")
-    print(f"{len(wanted)} exercise notebooks, {len(changed)} {'differ' if check_only else 'changed'}")
-    return 1 if check_only and changed else 0
+    present = {*(root / EXERCISES).glob("*.ipynb"), *(root / PACKAGED).glob("*.json")}
+    stored = {path: path.read_text(encoding="utf-8", errors="replace") for path in present}
+    changed = [path for path in sorted(wanted.keys() | present) if wanted.get(path) != stored.get(path)]
+    if options.check:
+        for path in changed:
+            print(f"{path.relative_to(root)} is not what tools/make_exercises.py writes; run it")
+    else:
+        at_stake = [path for path in changed if path in present and path.suffix == ".ipynb" and not options.force]
+        refused = {path: why for path in at_stake if (why := own_work(path, wanted.get(path, ""), root))}
+        for path, why in refused.items():
+            name = path.relative_to(root).as_posix()
+            print(
+                f"error: {name} would be overwritten, and {why}\n"
+                f"  keep it: mkdir -p work && mv {name} work/{path.stem}-mine.ipynb, then run this again\n"
+                "  drop it: tools/make_exercises.py --force",
+                file=sys.stderr,
+            )
+        if refused:
+            return 1
+        write(changed, wanted, root)
+    print(f"{len(wanted) // 2} exercise notebooks, {len(changed)} files {'differ' if options.check else 'changed'}")
+    return 1 if options.check and changed else 0
 
 
 if __name__ == "__main__":

@@ -35,8 +35,10 @@ class EngineCore:
     def validate(self, request: Request) -> None:
         """Raise a subclass of InvalidRequestError if this request can never be served here."""
         vocab = self.model.config.vocab_size
-        if request.request_id in self.loop.watch.requests:
-            raise DuplicateRequestError(f"request id {request.request_id!r} is in use; wait for it or choose another")
+        if request.request_id in self.used_request_ids():
+            raise DuplicateRequestError(
+                f"request id {request.request_id!r} is in use, or was earlier in this run; choose another"
+            )
         outside = next((t for t in request.prompt_token_ids if not 0 <= t < vocab), None)
         if outside is not None:
             raise InvalidRequestError(
@@ -60,8 +62,16 @@ class EngineCore:
             self.reset()
             raise
 
+    def used_request_ids(self) -> set[str]:
+        """Ids that the present run has seen; none once the engine is idle, since the next request begins a new run."""
+        return set(self.trace.header["requests"]) if self.has_unfinished_requests() else set()
+
     def has_unfinished_requests(self) -> bool:
-        return self.loop.has_unfinished_requests()
+        try:
+            return self.loop.has_unfinished_requests()
+        except BaseException:
+            self.reset()
+            raise
 
     def step(self) -> list[RequestOutput]:
         """One step of the loop. If anything in it raises, the engine is emptied first, so that it stays usable."""

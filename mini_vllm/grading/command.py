@@ -49,7 +49,7 @@ def _progress(total: int):
         yield lambda report: None
         return
     if find_spec("rich") is None or not sys.stderr.isatty():
-        yield lambda report: print(f"{report.path}: {report.error or f'{report.percent} %'}", file=sys.stderr)
+        yield lambda report: print(f"{report.path}: {report.mark}", file=sys.stderr)
         return
     from rich.console import Console
     from rich.progress import Progress
@@ -73,7 +73,7 @@ def _print_table(reports: list[NotebookReport]) -> None:
     console = Console()
     for report in reports:
         if report.error:
-            console.print(f"error: {report.error}", style="red", markup=False, highlight=False)
+            console.print(f"error: {report.error}", style="red", markup=False, highlight=False, soft_wrap=True)
             continue
         title = f"{report.path}: {report.points} of {report.out_of} points ({report.percent} %)"
         table = Table(title=title, title_justify="left", title_style="bold")

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from mini_vllm.grading import ledger
-from mini_vllm.grading.bank import find_exercise
+from mini_vllm.grading.bank import find_exercise, hidden_modules
 from mini_vllm.grading.calling import call_all
 from mini_vllm.grading.exercise import Exercise
+from mini_vllm.grading.reach import hidden_reach
 
 GRADED_FOLDER = "MINI_VLLM_GRADED_FOLDER"  # set by the grader: a folder with cases.json; answers.jsonl goes there
 NOTEBOOK_SEED = "notebook"
@@ -32,7 +33,8 @@ class GradeFailed(AssertionError):
 def check(exercise_id: str, fn: Callable[..., Any]) -> None:
     """Run `fn` on the exercise's cases: tiny ones first, then random ones (the same in every run).
 
-    Prints one line when all are right. Raises GradeFailed with the smallest case that is not.
+    Prints one line when all are right, and a second where a graded run would refuse what the function uses.
+    Raises GradeFailed with the smallest case that is not right.
     """
     exercise = find_exercise(exercise_id)
     if not callable(fn):
@@ -53,7 +55,11 @@ def _judge_here(exercise: Exercise, fn: Callable) -> None:
     next_hint = f'Next hint: hint("{exercise.exercise_id}")'
     if verdict.status == PASS:
         print(exercise.passed_line)
-        ledger.passed(exercise)
+        used = hidden_reach(fn, hidden_modules([exercise.exercise_id]))
+        if used:
+            print(f"this uses {used}, which graded runs hide: it will not count")
+        else:
+            ledger.passed(exercise)
     elif verdict.status == MISSING:  # no exception: "run all cells" should reach the exercises after this one
         print(f"{verdict.message}\n{next_hint}")
     else:
@@ -83,6 +89,6 @@ def hint(exercise_id: str, number: int | None = None) -> None:
     _hints_shown[exercise_id] = max(number, _hints_shown.get(exercise_id, 0))
     print(f"Hint {number} of {last}:")
     text = exercise.hints[number - 1]
-    print(textwrap.indent(text, "  ") if number == last else textwrap.indent(textwrap.fill(text, 94), "  "))
+    print(textwrap.indent(text, "  ") if number == last else textwrap.indent(textwrap.fill(text, 82), "  "))
     if number == last:
         print("That was the last one. A solved notebook lies in solutions/, for when you have tried.")

@@ -9,21 +9,20 @@ from pathlib import Path
 
 from mini_vllm.errors import GradingError
 from mini_vllm.grading.bank import chapter_module, chapter_of
+from mini_vllm.grading.diagnosis import CELLS_ARE_ALONE, is_empty, why_no_answer
 from mini_vllm.grading.exercise import Exercise
 from mini_vllm.grading.judging import ERROR, MISSING, PASS, TIMEOUT, Verdict, judge
 from mini_vllm.grading.overlay import (
     Answers,
-    default_pristine_folder,
     exercise_ids,
     find_answers,
     find_pristine,
     overlay,
     read_notebook,
 )
-from mini_vllm.grading.runner import KERNEL_ENDED, OUT_OF_TIME, Limits, Run, run_notebook
+from mini_vllm.grading.runner import KERNEL_ENDED, OUT_OF_TIME, PACKAGE_ROOT, Limits, Run, run_notebook
 
 REFERENCE_USED = "reference used"
-CELLS_ARE_ALONE = "Put all that the answer needs into its own cell: cells without a marker are not graded."
 
 
 @dataclass(frozen=True)
@@ -61,6 +60,10 @@ class NotebookReport:
     def percent(self) -> int:
         return round(100 * self.points / self.out_of) if self.out_of else 0
 
+    @property
+    def mark(self) -> str:
+        return "not graded" if self.error else f"{self.percent} %"
+
     def to_json(self) -> dict:
         return {**asdict(self), "points": self.points, "out_of": self.out_of, "percent": self.percent}
 
@@ -79,11 +82,12 @@ def grade_paths(
 
     seed: of the hidden cases; drawn at random by default and kept in each report, so that a run can be repeated.
     timeout_s: for one run of one notebook; `limits` sets the limits within it as well.
+    pristine: a folder of untouched notebooks instead of those in the package.
     workers: notebooks graded at the same time.
     """
     limits = limits or Limits.within(timeout_s)
-    folder = Path(pristine).resolve() if pristine else default_pristine_folder()
-    if not any(folder.glob("*.ipynb")):
+    folder = Path(pristine).resolve() if pristine else None
+    if folder and not any(folder.glob("*.ipynb")):
         raise GradingError(f"{folder} holds no .ipynb file; give the folder of the untouched exercises: --pristine DIR")
     seed = secrets.randbelow(2**31) if seed is None else seed
 
@@ -115,27 +119,22 @@ def expand(paths: Iterable[Path]) -> list[Path]:
     return found
 
 
-def _grade(path: Path, folder: Path, seed: int, limits: Limits) -> NotebookReport:
+def _grade(path: Path, folder: Path | None, seed: int, limits: Limits) -> NotebookReport:
     learner_nb = read_notebook(path)
-    pristine_path = find_pristine(path, learner_nb, folder)
-    pristine_nb = read_notebook(pristine_path)
+    pristine_nb = find_pristine(path, learner_nb, folder)
     answers = find_answers(learner_nb)
-    in_place = path.resolve() == pristine_path.resolve()
-    chapters = dict.fromkeys(chapter_of(i) for i in exercise_ids(pristine_nb) or list(answers.sources))
+    chapters = dict.fromkeys(chapter_of(i) for i in exercise_ids(pristine_nb))
     exercises = [e for chapter in chapters for e in chapter_module(chapter).EXERCISES]
-    if not exercises:
-        raise GradingError(f"{pristine_path} holds no exercise marker; take it afresh from the repository")
-
-    given = {} if in_place else find_answers(pristine_nb).sources
+    given = find_answers(pristine_nb).sources
     verdicts = _before_running(exercises, answers, given)
     to_run = [e for e in exercises if e.exercise_id not in verdicts]
-    hide = [folder.parent / "solutions"]
+    hide = [root / "solutions" for root in (PACKAGE_ROOT, *([folder.parent] if folder else []))]
 
     def run_some(some: list[Exercise]) -> dict[str, Verdict]:
         nb, numbers = overlay(pristine_nb, some, answers.sources)
         run = run_notebook(nb, some, seed, limits, hide=hide)
         whole = len(some) == 1 or not (run.ended or {OUT_OF_TIME, KERNEL_ENDED} & set(run.failures.values()))
-        return {e.exercise_id: v for e in some if (v := _verdict(e, seed, run, numbers, whole))}
+        return {e.exercise_id: v for e in some if (v := _verdict(e, answers, seed, run, numbers, whole))}
 
     if to_run:
         verdicts |= run_some(to_run)
@@ -145,9 +144,6 @@ def _grade(path: Path, folder: Path, seed: int, limits: Limits) -> NotebookRepor
             verdicts |= run_some([exercise])
         if undecided:
             answers.notes.append("Some cells were run by themselves: together they did not come to the end.")
-    for exercise in to_run:
-        if verdicts[exercise.exercise_id].status != PASS and _is_as_given(exercise, answers, given):
-            verdicts[exercise.exercise_id] = _not_started(exercise)
     return NotebookReport(str(path), seed, [_report(e, verdicts[e.exercise_id]) for e in exercises], answers.notes)
 
 
@@ -159,8 +155,11 @@ def _before_running(exercises: list[Exercise], answers: Answers, given: dict[str
         if name not in answers.sources:
             text = f"{name} – no cell is marked # EXERCISE {name}. Put that line back on top of your cell."
             verdicts[name] = Verdict(MISSING, text)
-        elif "NotImplementedError" in answers.sources[name] and _is_as_given(exercise, answers, given):
+        elif _is_as_given(exercise, answers, given):
             verdicts[name] = _not_started(exercise)
+        elif is_empty(answers.sources[name]):
+            text = f"{name} – not started yet: your cell is empty; {exercise.function} is asked for."
+            verdicts[name] = Verdict(MISSING, text)
     return verdicts
 
 
@@ -173,7 +172,9 @@ def _not_started(exercise: Exercise) -> Verdict:
     return Verdict(MISSING, f"{exercise.exercise_id} – not started yet: the cell is as it was given.")
 
 
-def _verdict(exercise: Exercise, seed: int, run: Run, numbers: dict[str, list[int]], whole: bool) -> Verdict | None:
+def _verdict(
+    exercise: Exercise, answers: Answers, seed: int, run: Run, numbers: dict[str, list[int]], whole: bool
+) -> Verdict | None:
     """Right answers, judged here, and a check cell that ran to its end. None: a run that is not `whole` cannot say."""
     name = exercise.exercise_id
     answer_cell, check_cell = numbers[name]
@@ -185,11 +186,14 @@ def _verdict(exercise: Exercise, seed: int, run: Run, numbers: dict[str, list[in
         return Verdict(REFERENCE_USED, text)
     if name in run.outcomes:
         verdict = judge(exercise, exercise.cases(seed), run.outcomes[name])
+        if verdict.status == ERROR and run.outcomes[name][-1].get("error", "").startswith("NameError"):
+            return Verdict(ERROR, f"{verdict.message}\n  {CELLS_ARE_ALONE}")
         if verdict.status != PASS or check_cell in run.passed:
             return verdict
     if not whole:
         return None
-    why = run.failures.get(answer_cell) or run.failures.get(check_cell) or run.ended
+    in_cell, in_check = run.failures.get(answer_cell), run.failures.get(check_cell)
+    why = in_cell or in_check or run.ended
     if name in run.outcomes:
         return Verdict(ERROR, f"{name} ✗ the answers are right, but the check cell failed: {why}.")
     if why == OUT_OF_TIME:
@@ -198,8 +202,7 @@ def _verdict(exercise: Exercise, seed: int, run: Run, numbers: dict[str, list[in
         return Verdict(ERROR, f"{name} ✗ the cell ended the whole kernel (os._exit, or out of memory?).")
     if why.startswith("NotImplementedError"):
         return Verdict(MISSING, f"{name} – not started yet: {exercise.function} is still the empty stub.")
-    more = f"\n  {CELLS_ARE_ALONE}" if why.startswith("NameError") else ""
-    return Verdict(ERROR, f"{name} ✗ {why or 'the check was not run: was check() replaced?'}{more}")
+    return Verdict(ERROR, f"{name} ✗ {why_no_answer(exercise, answers.sources[name], in_cell, in_check)}")
 
 
 def _report(exercise: Exercise, verdict: Verdict) -> ExerciseReport:

@@ -71,7 +71,7 @@ def _judge_values(exercise: Exercise, cases: list[Case], outcomes: list[dict]) -
     ]
     mistake = explain(exercise, cases, outcomes)
     if mistake:  # in lines that a notebook shows without a scroll bar
-        lines.append(textwrap.fill(mistake, 96, initial_indent="  ", subsequent_indent="  "))
+        lines.append(textwrap.fill(mistake, 84, initial_indent="  ", subsequent_indent="  "))
     return Verdict(WRONG, "\n".join(lines))
 
 

@@ -14,6 +14,8 @@ from mini_vllm.grading.exercise import Exercise
 
 MARKER = re.compile(r"^[ \t]*#[ \t]*EXERCISE[ \t]+(c\d\d-[eb]\d+)\b.*$", re.MULTILINE)
 NBVAL_COMMENT = re.compile(r"^[ \t]*#[ \t]*(NBVAL_|PYTEST_VALIDATE_).*$", re.MULTILINE)  # it would steer nbval
+CHECK_CALL = re.compile(r"\bcheck\(\s*[\"'](c\d\d-[eb]\d+)[\"']")
+PACKAGED = Path(__file__).resolve().parent / "notebooks"  # the exercises as tools/make_exercises.py made them
 PREAMBLE = "from mini_vllm.grading import check, hint, predict, reveal"
 
 
@@ -75,11 +77,10 @@ def exercise_ids(nb: dict) -> list[str]:
 def overlay(pristine: dict, exercises: list[Exercise], answers: dict[str, str]) -> tuple[dict, dict[str, list[int]]]:
     """A notebook to run, and for each exercise the numbers of its code cells: [answer, check].
 
-    Answer cells get the learner's source. Check cells and what they must print come from the exercise itself, not
-    from the file, which may be the very one that the learner worked in. Everything else is the pristine notebook.
+    Answer cells get the learner's source. Check cells and what they must print come from the exercise itself.
+    Everything else is the pristine notebook.
     """
     by_id = {exercise.exercise_id: exercise for exercise in exercises}
-    old_checks = re.compile(r"\bcheck\(\s*[\"'](" + "|".join(map(re.escape, by_id)) + r")[\"']")
     cells = [code_cell(PREAMBLE)]
     numbers: dict[str, list[int]] = {}
     for cell in pristine["cells"]:
@@ -88,7 +89,7 @@ def overlay(pristine: dict, exercises: list[Exercise], answers: dict[str, str]) 
         source = source_of(cell)
         ids = [i for i in MARKER.findall(source) if i in by_id and i not in numbers]
         if not ids:
-            if not MARKER.search(source) and not old_checks.search(source):
+            if not MARKER.search(source) and not CHECK_CALL.search(source):
                 cells.append(code_cell(source))
             continue
         for exercise_id in ids:
@@ -121,28 +122,24 @@ def fill_in(pristine: dict, answers: dict[str, str]) -> dict:
     return nb
 
 
-def find_pristine(learner_path: Path, nb: dict, folder: Path) -> Path:
-    """The untouched notebook with the same exercises; by file name where every marker was lost."""
-    candidates = {path: exercise_ids(read_notebook(path)) for path in sorted(folder.glob("*.ipynb"))}
-    wanted = set(exercise_ids(nb))
-    best = max(candidates, key=lambda path: len(wanted & set(candidates[path])), default=None)
-    if best and wanted & set(candidates[best]):
-        return best
-    for path in candidates:
-        if learner_path.name.startswith(path.stem):
-            return path
-    raise GradingError(
-        f"{learner_path}: no cell with a marker such as # EXERCISE c01-e1, and no notebook of that name in {folder}; "
-        "start from a notebook in exercises/ and keep its marker lines"
-    )
+def find_pristine(learner_path: Path, nb: dict, folder: Path | None) -> dict:
+    """The untouched notebook with the same exercises: from `folder`, by default the package's own copy.
 
-
-def default_pristine_folder() -> Path:
-    """`exercises/` of the repository: upward from here, then from this package."""
-    for start in (Path.cwd(), Path(__file__).resolve().parent):
-        for folder in (start, *start.parents):
-            if (folder / "exercises").is_dir() and (folder / "mini_vllm").is_dir():
-                return folder / "exercises"
-    raise GradingError(
-        "no exercises/ folder found upward from here; run this inside a clone of the repository, or give --pristine DIR"
-    )
+    Never the graded file itself: a learner's file holds answers and play cells, and is no measure of anything.
+    """
+    wanted = set(exercise_ids(nb)) | {i for cell in code_cells(nb) for i in CHECK_CALL.findall(source_of(cell))}
+    if not wanted:
+        raise GradingError(
+            f"{learner_path}: this is not an exercise notebook: no cell is marked, for instance, # EXERCISE c01-e1. "
+            "`make work` copies the exercises to work/"
+        )
+    paths = sorted(folder.glob("*.ipynb") if folder else PACKAGED.glob("*.json"))
+    candidates = {path: read_notebook(path) for path in paths}
+    shared = {path: len(wanted & set(exercise_ids(candidates[path]))) for path in paths}
+    best = max(paths, key=shared.__getitem__, default=None)
+    if best is None or not shared[best]:
+        where = folder or "this mini_vllm; is it older than the notebook?"
+        raise GradingError(f"{learner_path}: no notebook with {', '.join(sorted(wanted))} in {where}")
+    if best.resolve() == learner_path.resolve():
+        raise GradingError(f"{best} is the graded notebook and cannot be the untouched one too; leave --pristine out")
+    return candidates[best]

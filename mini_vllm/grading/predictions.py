@@ -1,5 +1,6 @@
 """`predict` before an explanation, `reveal` after it: the guess beside the truth. Knows no exercise. All chapters."""
 
+import numbers
 from typing import Any
 
 _predictions: dict[str, Any] = {}
@@ -8,6 +9,9 @@ _predictions: dict[str, Any] = {}
 def predict(question: str, *values: Any, **named_values: Any) -> None:
     """Write down what you expect: predict("waste-8", 0.5) or predict("lift-2", seconds=60)."""
     guess = _only_value("predict", question, values, named_values)
+    if not isinstance(guess, numbers.Number | list | str):  # a bool is a number
+        kind = type(guess).__name__
+        raise ValueError(f"predict({question!r}, …) takes a number, a list, a string, True or False, not {kind}")
     _predictions[question] = guess
     print(f"{question}: noted, {_text(guess)}. Read on; reveal comes below.")
 
@@ -32,8 +36,7 @@ def _only_value(call: str, question: str, values: tuple[Any, ...], named_values:
 def _distance(guess: Any, truth: Any) -> str:
     if guess == truth:
         return ", exactly"
-    numbers = all(isinstance(x, int | float) and not isinstance(x, bool) for x in (guess, truth))
-    if not numbers:
+    if not all(isinstance(x, int | float) and not isinstance(x, bool) for x in (guess, truth)):
         return ""
     return f", {_text(abs(guess - truth))} {'more' if truth > guess else 'less'} than you said"
 

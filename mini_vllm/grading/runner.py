@@ -15,6 +15,7 @@ from pathlib import Path
 
 from mini_vllm.errors import GradingError
 from mini_vllm.grading.bank import hidden_modules
+from mini_vllm.grading.diagnosis import one_line
 from mini_vllm.grading.exercise import Exercise
 from mini_vllm.grading.feedback import GRADED_FOLDER
 from mini_vllm.grading.overlay import code_cell
@@ -30,9 +31,7 @@ KERNEL_SITE = Path(__file__).resolve().parent / "kernel_site"
 MAX_ANSWERS_BYTES = 64 * 1024 * 1024
 POLL_S, AFTER_KERNEL_S = 0.1, 3.0
 LAST_CELL = f"import os, pathlib; pathlib.Path(os.environ[{GRADED_FOLDER!r}], 'finished').touch()"
-ANSI = re.compile(r"\x1b\[[0-9;]*m")
 OUT_OF_TIME, KERNEL_ENDED = "it ran out of time", "the kernel had ended"
-EXCEPTION_LINE = re.compile(r"^\w*(?:Error|Exception|Exit|Interrupt|Warning)\b.*", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -176,16 +175,11 @@ def _read_report(path: Path, run: Run) -> None:
 
 
 def _short_reason(text: str) -> str:
-    """The last line that names an exception, else nbval's own first words."""
-    text = ANSI.sub("", text)
     if "Timeout of" in text:
         return OUT_OF_TIME
     if "Kernel dead" in text or "Kernel died" in text:
         return KERNEL_ENDED
-    lines = [match[0] for match in EXCEPTION_LINE.finditer(text)]
-    if lines:
-        return lines[-1][:300]
-    return "it printed something else than expected" if "outputs differ" in text else text.strip()[:300]
+    return one_line(text)
 
 
 def _read_answers(path: Path, run: Run) -> None:

@@ -1,7 +1,7 @@
 """Downloads a file of known size and checksum, resuming. Knows HTTP; not what the file is. Chapter 14."""
 
 import time
-from http.client import HTTPException
+from http.client import HTTPException, InvalidURL
 from pathlib import Path
 from urllib.error import HTTPError
 
@@ -60,6 +60,9 @@ def _fill(url: str, part: Path, size: int, progress: Progress, tries: int, pause
             problem: Exception = error
             if error.code not in _WORTH_ANOTHER_TRY:
                 break
+        except (InvalidURL, ValueError) as error:  # an address, here or in a redirect, that never works
+            problem = error
+            break
         except (OSError, HTTPException) as error:
             problem = error
     arrived = part.stat().st_size if part.exists() else 0

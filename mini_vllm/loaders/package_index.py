@@ -3,12 +3,13 @@
 import base64
 import json
 import os
+import re
 import ssl
 import subprocess
 import sys
 import urllib.request
 from html.parser import HTMLParser
-from urllib.parse import unquote, urldefrag, urljoin, urlsplit, urlunsplit
+from urllib.parse import SplitResult, unquote, urldefrag, urljoin, urlsplit
 
 from mini_vllm.errors import DownloadError
 
@@ -38,7 +39,9 @@ def _pip_setting(key: str) -> str | None:
 def find_file(index: str, project: str, filename: str, *, timeout_s: float = 30) -> str:
     """Address of `filename` on the project's page of `index`.
 
-    Raises DownloadError when the page does not list it, OSError when the index cannot be reached.
+    User and password of `index` are in it where the file lies on the same server, and only there.
+    Raises DownloadError when the page does not list it; OSError, HTTPException or ValueError when the index
+    cannot be reached or does not speak HTTP.
     """
     page = f"{index.rstrip('/')}/{project}/"
     # Ask for JSON first; an index that only has HTML (PEP 503) ignores the wish and sends that.
@@ -47,39 +50,67 @@ def find_file(index: str, project: str, filename: str, *, timeout_s: float = 30)
         base = reply.geturl()
         is_json = "json" in reply.headers.get("Content-Type", "")
     try:
-        addresses = [file["url"] for file in json.loads(body)["files"]] if is_json else _links(body)
+        addresses = [str(file["url"]) for file in json.loads(body)["files"]] if is_json else _links(body)
     except (ValueError, KeyError, TypeError) as error:
         raise DownloadError(f"{without_password(page)} sent a page that cannot be read: {error!r}") from error
     for address in addresses:
         plain = urldefrag(address).url
         if unquote(urlsplit(plain).path).rsplit("/", 1)[-1] == filename:
-            return urljoin(base, plain)
+            return _with_user_of(page, urljoin(base, plain))
     raise DownloadError(f"{without_password(page)} lists {len(addresses)} files, but not {filename}")
 
 
 def open_url(url: str, *, headers: dict[str, str], timeout_s: float):
-    """`urlopen`, with user and password of an address moved into a header: urllib does not do that itself."""
-    parts = urlsplit(url)
+    """`urlopen`, with user and password of an address in a header that goes to no other server.
+
+    urllib does neither. Raises DownloadError for an address that cannot be one, else what `urlopen` raises.
+    """
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # checked only when it is read
+    except ValueError:  # its text may quote the password, and so may all that stands before an "@"
+        shown = url.rsplit("@", 1)[-1]
+        raise DownloadError(f"{shown} is not a possible address (is PIP_INDEX_URL right?)") from None
     if parts.scheme not in ("http", "https"):
         shown = without_password(url)
         raise DownloadError(f"{shown}: only http and https addresses are read here (is PIP_INDEX_URL right?)")
     headers = {"Accept-Encoding": "identity", "User-Agent": "mini-vllm", **headers}
-    if parts.username:
-        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    if parts.username or parts.password:
+        pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
         headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
-    request = urllib.request.Request(_without_user(url), headers=headers)
-    context = _ssl_context() if parts.scheme == "https" else None
-    return urllib.request.urlopen(request, timeout=timeout_s, context=context)
+    request = urllib.request.Request(without_password(url), headers=headers)
+    https = urllib.request.HTTPSHandler(context=_ssl_context())  # also for http, which may redirect to https
+    return urllib.request.build_opener(_Redirects, https).open(request, timeout=timeout_s)
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects as urllib does, but takes the password along only within one server."""
+
+    def redirect_request(self, req, fp, code, msg, headers, newurl):
+        request = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if request is not None and not _same_server(urlsplit(req.full_url), urlsplit(newurl)):
+            request.remove_header("Authorization")
+        return request
+
+
+def _same_server(here: SplitResult, there: SplitResult) -> bool:
+    """Whether what `here` may know, `there` may know too: the same host and port, or the same host's https."""
+    ports = {"http": 80, "https": 443}
+    ours, theirs = ((url.scheme, url.port or ports.get(url.scheme)) for url in (here, there))
+    return here.hostname == there.hostname and (ours == theirs or (ours, theirs) == (("http", 80), ("https", 443)))
+
+
+def _with_user_of(index: str, url: str) -> str:
+    """`url` with user and password of `index`, if it lies on the same server and brings none of its own."""
+    ours, theirs = urlsplit(index), urlsplit(url)
+    if "@" not in ours.netloc or "@" in theirs.netloc or not _same_server(ours, theirs):
+        return url
+    return theirs._replace(netloc=f"{ours.netloc.rsplit('@', 1)[0]}@{theirs.netloc}").geturl()
 
 
 def without_password(url: str) -> str:
-    """The address as it may be shown in a message."""
-    return _without_user(url)
-
-
-def _without_user(url: str) -> str:
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rsplit("@", 1)[-1]))
+    """The address without user and password, as it may be requested and shown in a message."""
+    return re.sub(r"^(\s*\w+://)[^/?#]*@", r"\1", url)
 
 
 def _ssl_context() -> ssl.SSLContext:

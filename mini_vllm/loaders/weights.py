@@ -98,14 +98,20 @@ class ConvertedModel:
         return self._read_small_files()
 
     def _read_small_files(self) -> tuple[ModelConfig, Tokenizer, ChatTemplate | None]:
-        config = ModelConfig.from_json((self.folder / "config.json").read_text(encoding="utf-8"))
+        config = ModelConfig.from_json(self._text("config.json"))
         tokenizer = Tokenizer.from_folder(self.folder)
-        source = (self.folder / "chat_template.jinja").read_text(encoding="utf-8")
+        source = self._text("chat_template.jinja")
         return config, tokenizer, ChatTemplate(source, tokenizer) if source else None
+
+    def _text(self, filename: str) -> str:
+        try:
+            return (self.folder / filename).read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise CorruptModelFileError(f"{self.folder / filename} is not UTF-8: {error.reason}") from error
 
     def _write_small_files(self) -> None:
         gguf = GGUFFile(self.gguf_path)
-        config = ModelConfig.from_gguf(gguf.metadata, frozenset(gguf.tensors))
+        config = ModelConfig.from_gguf(gguf.metadata, gguf.tensors)
         texts = Tokenizer.from_gguf(gguf.metadata).file_texts()
         template = gguf.metadata.get("tokenizer.chat_template", "")
         if not isinstance(template, str):
@@ -144,15 +150,16 @@ class ConvertedModel:
 
     def _convert(self, config: ModelConfig, dtype: torch.dtype) -> None:
         path = self.weights_path(dtype)
+        # First of all: sizes that the file does not have must not pass for a disk that is too small.
+        weights = llama_weights(GGUFFile(self.gguf_path), config, dtype)
         n_bytes = sum(_product(shape) for shape in config.tensor_shapes().values()) * item_bytes(dtype)
         if self._progress:
             print(f"decoding {self.gguf_path.name} once to {path} ({n_bytes / 1e6:.0f} MB)", file=sys.stderr)
         make_folder(self.folder, free_bytes=n_bytes)
-        weights = dict(llama_weights(GGUFFile(self.gguf_path), config, dtype))
         with written_atomically(path) as temporary:
             # "format" is what Hugging Face's own loader wants to find.
             about = {"format": "pt", "mini_vllm_format": _CACHE_FORMAT, "source_sha256": self.sha256}
-            save_file(weights, temporary, metadata=about)
+            save_file(dict(weights), temporary, metadata=about)
             temporary.chmod(0o644)  # the library makes it readable by this user only; a class shares a cache
 
 

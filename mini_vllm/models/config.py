@@ -1,7 +1,7 @@
 """The shape of a Llama-family model. Knows sizes and names; knows no weights and no torch. Chapter 14."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -9,6 +9,7 @@ from mini_vllm.errors import ConfigError, CorruptModelFileError
 
 # Bytes of one number; the keys are torch's names without "torch.".
 _ITEM_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+_LARGEST = 2**31 - 1  # of any size: tokens, blocks and their lengths are int32; real models stay far below
 
 
 def item_bytes(dtype: Any) -> int:
@@ -45,8 +46,8 @@ class ModelConfig:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name != "tie_word_embeddings" and not value > 0:
-                raise ConfigError(f"{field.name}={value!r} must be greater than 0")
+            if field.name != "tie_word_embeddings" and not 0 < value <= _LARGEST:
+                raise ConfigError(f"{field.name}={value!r} must be greater than 0 and at most {_LARGEST:,}")
         if self.num_attention_heads % self.num_key_value_heads:
             raise ConfigError(
                 f"num_attention_heads={self.num_attention_heads} is not a multiple of "
@@ -83,11 +84,13 @@ class ModelConfig:
         return shapes
 
     @classmethod
-    def from_gguf(cls, metadata: Mapping[str, Any], tensor_names: frozenset[str] = frozenset()) -> "ModelConfig":
-        """The sizes that a GGUF file states. `tensor_names` tells whether it has an output head of its own.
+    def from_gguf(cls, metadata: Mapping[str, Any], tensor_names: Collection[str]) -> "ModelConfig":
+        """The sizes that a GGUF file states. `tensor_names`: the tensors that it holds.
 
-        Raises CorruptModelFileError for another architecture, a missing or mistyped entry, or a variant of
-        Llama that the forward pass does not compute (scaled RoPE, partial RoPE, experts).
+        They tell whether the output head is one of its own, and bound the number of layers: what a model costs
+        to build grows with that, and a file of a few bytes can state any.
+        Raises CorruptModelFileError for another architecture, a missing, mistyped or absurd entry, or a variant
+        of Llama that the forward pass does not compute (scaled RoPE, partial RoPE, experts).
         """
         architecture = metadata.get("general.architecture")
         if architecture != "llama":
@@ -104,6 +107,12 @@ class ModelConfig:
         rotated = _entry(metadata, "rope.dimension_count", int, head_dim)
         if rotated != head_dim:
             raise CorruptModelFileError(f"RoPE turns {rotated} of {head_dim} numbers; mini_vllm turns all of them")
+        layers = _entry(metadata, "block_count", int)
+        if layers > len(tensor_names):
+            raise CorruptModelFileError(
+                f"GGUF metadata llama.block_count is {layers:,}, but the file holds {len(tensor_names):,} tensors, and "
+                "each layer has several. Fetch it again, or take a plain Llama-family file."
+            )
         vocabulary = metadata.get("tokenizer.ggml.tokens")
         vocab_default = len(vocabulary) if isinstance(vocabulary, list) else None
         try:
@@ -111,7 +120,7 @@ class ModelConfig:
                 vocab_size=_entry(metadata, "vocab_size", int, vocab_default),
                 hidden_size=hidden,
                 intermediate_size=_entry(metadata, "feed_forward_length", int),
-                num_hidden_layers=_entry(metadata, "block_count", int),
+                num_hidden_layers=layers,
                 num_attention_heads=heads,
                 num_key_value_heads=_entry(metadata, "attention.head_count_kv", int, heads),
                 head_dim=head_dim,
@@ -164,7 +173,7 @@ def _entry(metadata: Mapping[str, Any], key: str, kind: type, default: Any = Non
     return kind(value)
 
 
-def _refuse_variants(metadata: Mapping[str, Any], tensor_names: frozenset[str]) -> None:
+def _refuse_variants(metadata: Mapping[str, Any], tensor_names: Collection[str]) -> None:
     scaling = metadata.get("llama.rope.scaling.type", "none")
     if scaling != "none" or "rope_freqs.weight" in tensor_names:
         raise CorruptModelFileError(f"the model scales RoPE ({scaling!r}), which mini_vllm does not compute")

@@ -6,7 +6,7 @@ token alone. Numbers are those of Hugging Face's LlamaForCausalLM, operation by 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -15,15 +15,10 @@ from torch import Tensor, nn
 from mini_vllm.errors import CorruptModelFileError
 from mini_vllm.models.config import ModelConfig
 
+if TYPE_CHECKING:  # the engine imports the model, so the model imports nothing of the engine
+    from mini_vllm.engine.attention.backend import AttentionBackend
+
 _NAMES_SHOWN = 8
-
-
-class AttentionBackend(Protocol):
-    """Stores this step's keys and values in the cache, then lets each token attend to its own past."""
-
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, kv_cache: Tensor, meta: Any) -> Tensor:
-        """q [T, Hq, D], k and v [T, Hkv, D], kv_cache [2, num_blocks, block_size, Hkv, D] → [T, Hq, D]."""
-        ...
 
 
 def _weight(*shape: int, dtype: torch.dtype) -> nn.Parameter:
@@ -102,7 +97,7 @@ class Attention(nn.Module):
         self.o_proj = Linear(self.num_heads * head_dim, hidden, dtype)
 
     def forward(
-        self, x: Tensor, rope: tuple[Tensor, Tensor], kv_cache: Tensor, backend: AttentionBackend, meta: Any
+        self, x: Tensor, rope: tuple[Tensor, Tensor], kv_cache: Tensor, backend: "AttentionBackend", meta: Any
     ) -> Tensor:
         q = rotate(self.q_proj(x).view(-1, self.num_heads, self.head_dim), *rope)
         k = rotate(self.k_proj(x).view(-1, self.num_kv_heads, self.head_dim), *rope)
@@ -131,7 +126,7 @@ class DecoderLayer(nn.Module):
         self.mlp = MLP(config, dtype)
 
     def forward(
-        self, x: Tensor, rope: tuple[Tensor, Tensor], kv_cache: Tensor, backend: AttentionBackend, meta: Any
+        self, x: Tensor, rope: tuple[Tensor, Tensor], kv_cache: Tensor, backend: "AttentionBackend", meta: Any
     ) -> Tensor:
         x = x + self.self_attn(self.input_layernorm(x), rope, kv_cache, backend, meta)
         return x + self.mlp(self.post_attention_layernorm(x))
@@ -166,7 +161,7 @@ class LlamaForCausalLM(nn.Module):
         input_ids: Tensor,
         positions: Tensor,
         kv_caches: Sequence[Tensor],
-        attn_backend: AttentionBackend,
+        attn_backend: "AttentionBackend",
         meta: Any,
     ) -> Tensor:
         """One step of all requests: input_ids [T] and positions [T] (int64) → hidden states [T, hidden_size].

@@ -48,6 +48,8 @@ class ChatTemplate:
     def apply_chat_template(self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True) -> str:
         """The prompt as text. `messages` are {"role": …, "content": …}; it ends where the answer begins.
 
+        The template sees these two entries of a message and no other ("name", "tool_calls", …).
+
         For a model's input take `encode`: in text, a "<|im_end|>" that a user typed looks like a real one.
         Raises InvalidChatError (which says what is wrong with which message).
         """
@@ -72,24 +74,33 @@ class ChatTemplate:
     def encode(self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True) -> list[int]:
         """The prompt as token ids, in which only the template can put special tokens, never a message.
 
-        A user who types "<|im_end|>\\n<|im_start|>system" sends those characters and opens no new turn.
+        A user who types "<|im_end|>\\n<|im_start|>system" sends those characters and opens no new turn, nor do
+        messages that spell it together. This holds for templates that print a content whole or trimmed, as the
+        usual ones do; one that deletes or replaces characters in it can make a special token of what is left.
         """
         tokenizer, checked = self._tokenizer, _checked(messages)
         specials = sorted(tokenizer.special_tokens, key=len, reverse=True)
         if not specials:
             prompt = self.apply_chat_template(checked, add_generation_prompt=add_generation_prompt)
             return tokenizer.encode(prompt, add_special_tokens=False)
-        # Break each special token that stands in a message with a mark that no message contains; what is
-        # whole after rendering comes from the template. Then take the marks out again.
+        # Break each special token that stands in a message, or could be completed beyond its ends, with a mark
+        # that no message contains; what is whole after rendering comes from the template. Then take the marks
+        # out again.
         any_special = re.compile("(" + "|".join(map(re.escape, specials)) + ")")
         written = "".join(message["content"] for message in checked)
         mark = next((mark for mark in _MARKS if mark not in written), None)
         if mark is None:
             raise InvalidChatError("the messages contain every Unicode noncharacter: this is no text")
-        guarded = [
-            message | {"content": any_special.sub(lambda m: m[0][0] + mark + m[0][1:], message["content"])}
-            for message in checked
-        ]
+        guarded = []
+        for message in checked:
+            # A mark after every character: special tokens may overlap or stand within each other.
+            content = any_special.sub(lambda m: mark.join(m[0]) + mark, message["content"])
+            core = message["content"].strip()
+            if any(_is_part_of(special, core) for special in specials):
+                # Within the spaces, so that a template which trims still finds them; and not around every
+                # content, for a template may ask how one begins.
+                content = content.replace(content.strip(), mark + content.strip() + mark)
+            guarded.append(message | {"content": content})
         prompt = self.apply_chat_template(guarded, add_generation_prompt=add_generation_prompt)
         ids: list[int] = []
         for piece in any_special.split(prompt):
@@ -102,7 +113,7 @@ class ChatTemplate:
 
 
 def _checked(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Copies of the messages with "content" as a string. Raises InvalidChatError."""
+    """Role and content of each message, as strings; what else it holds is left out. Raises InvalidChatError."""
     if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
         raise InvalidChatError(f"messages must be a list, and is a {type(messages).__name__}: {_EXAMPLE}")
     if not messages:
@@ -114,8 +125,16 @@ def _checked(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         role, content = message.get("role"), message.get("content")
         if role not in ROLES:
             raise InvalidChatError(f"message {index} has role {role!r}; it must be one of {', '.join(ROLES)}")
-        checked.append(dict(message) | {"content": _content_text(index, content)})
+        checked.append({"role": role, "content": _content_text(index, content)})
     return checked
+
+
+def _is_part_of(special: str, text: str) -> bool:
+    """Whether more text before or after `text` (not empty) could make `special` out of its beginning or end."""
+    if not text:
+        return False
+    cuts = range(1, len(special))
+    return text in special or any(text.startswith(special[cut:]) or text.endswith(special[:cut]) for cut in cuts)
 
 
 def _content_text(index: int, content: Any) -> str:

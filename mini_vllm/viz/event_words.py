@@ -47,7 +47,7 @@ def step_words(line: Timeline, i: int) -> str:
         *catching_up,
         _listed(line, decoding, "decodes", "decode"),
         _listed(line, idle, "runs but gets no token", "run but get no token"),
-        _listed(line, record["finished"], "finishes", "finish"),
+        _finish(line, i),
     ]
     said = [part for part in parts if part]
     return ("; ".join(said) or "nothing to do") + "."
@@ -165,6 +165,25 @@ def _catch_up(lane: Lane, cell: Cell, i: int, record: dict[str, Any]) -> str:
     if entry:
         return f"{lane.label} {entry}{verb} {cell.tokens} of {known}{hit}{first}"
     return f"{lane.label} {verb} {cell.tokens} ({done} of {known}{first})"
+
+
+def _finish(line: Timeline, i: int) -> str:
+    """ "R2 finishes, its 4 blocks are free for the next step".
+
+    The picture stands between schedule() and update: whoever finishes still holds its blocks there, so the words
+    say what becomes of them. Fewer than it held are free where others share them; nothing is said where the record
+    does not tell, or where a policy keeps the blocks.
+    """
+    record, free = line.records[i], line.free[i]
+    said = _listed(line, record["finished"], "finishes", "finish")
+    held = {block for rid in record["finished"] for block in line.lane(rid).blocks[i] if block}
+    freed = int(record["free_end"]) - free if record.get("free_end") is not None and free is not None else 0
+    if not 0 < freed <= len(held):
+        return said
+    whose = "its" if len(record["finished"]) == 1 else "their"
+    blocks = "block" if len(held) == 1 else f"{len(held)} blocks"
+    share = f"{whose} {blocks}" if freed == len(held) else f"{freed} of {whose} {blocks}"
+    return f"{said}, {share} {'is' if freed == 1 else 'are'} free for the next step"
 
 
 def _reason(reason: str, line: Timeline, i: int, head: Lane) -> str:

@@ -49,6 +49,10 @@ function tell(lane, i) {
   return `${lane.id}, step ${D.steps[i]}: ${STATE[cell.kind]}${tokens}${marks}`;
 }
 
+// "33+40": tokens of the prompt, and how many new ones there may be.
+const sizeOf = lane => lane.p == null ? "" : lane.m == null ? `${lane.p}` : `${lane.p}+${lane.m}`;
+const sizeInWords = lane => `a prompt of ${lane.p} tokens` + (lane.m == null ? "" : ` + at most ${lane.m} new tokens`);
+
 // One row a request; the parts that change are kept in lane.parts.
 function layLanes() {
   const box = $("lanes"), axis = svg("svg", {height: 20, "aria-hidden": "true"});
@@ -57,21 +61,22 @@ function layLanes() {
   for (const lane of lanes) {
     const bar = html("span"), state = html("span", {class: "sr"});
     const picture = svg("svg", {height: CELL_H, "aria-hidden": "true"});
-    const size = lane.p == null ? "" : lane.m == null ? `${lane.p}` : `${lane.p}+${lane.m}`;
+    const size = sizeOf(lane);
     const total = lane.p == null ? 0 : lane.p + (lane.m || 0);
-    const title = lane.id + (size ? `: prompt + at most so many new tokens = ${size}` : "");
+    const title = lane.id + (size ? `: ${size} = ${sizeInWords(lane)}` : "");
     const fill = total ? html("div", {class: "fill"}, bar, html("u", {style: `left:${100 * lane.p / total}%`})) : null;
     const name = html("div", {class: "name", title}, html("span", {class: "dot"}), html("b", {}, lane.label), " ",
                       html("i", {}, size), state, fill);
     const text = TALK ? html("div", {class: "text"}) : null;
-    const row = html("div", {class: `lane ${lane.color}`}, name, picture, text);
+    const mark = TALK ? html("span", {class: "cut", "aria-hidden": "true"}, "…") : null;
+    const row = html("div", {class: `lane ${lane.color}`}, name, picture, text, mark);
     const letters = lane.text.length + (lane.prompt || "").length + 4;
     const fits = (box.clientWidth - (box.clientWidth < 500 ? 8 : 112)) / 7.2;
     const rows = lanes.length > 8 ? 1 : Math.min(MOST_ROWS, Math.ceil(letters / fits));
     row.style.setProperty("--rows", rows);
     row.classList.toggle("one", rows === 1);
     picture.addEventListener("click", event => jump(event, picture));
-    lane.parts = {row, bar, picture, state, text, total};
+    lane.parts = {row, bar, picture, state, text, mark, total};
     box.append(row);
   }
   axis.addEventListener("click", event => jump(event, axis));
@@ -101,7 +106,7 @@ function drawLanes() {
   }
   box.axis.replaceChildren(...axis);
   for (const lane of lanes) {
-    const {row, bar, picture, state, text, total} = lane.parts, now = lane.cells[cur];
+    const {row, bar, picture, state, text, mark, total} = lane.parts, now = lane.cells[cur];
     const past = svg("g"), later = svg("g", {class: "later"});
     for (let i = first; i < to; i++) {
       const cell = lane.cells[i], x = (i - first) * cellWidth;
@@ -114,7 +119,10 @@ function drawLanes() {
     const over = lane.cells.slice(0, cur + 1).some(cell => cell && cell.done);
     row.classList.toggle("done", over);
     row.classList.toggle("out", !now || now.kind === "w" || now.kind === "x");
-    if (text) drawText(lane, text, now || over);
+    if (text) {
+      drawText(lane, text, now || over);
+      mark.toggleAttribute("hidden", !text.scrollTop && !text.scrollLeft);
+    }
   }
   const axisBox = box.axis.getBoundingClientRect(), frame = box.getBoundingClientRect();
   Object.assign($("now").style, {left: `${axisBox.left - frame.left + (cur - first) * cellWidth}px`,

@@ -88,7 +88,7 @@ function panelWidth() {
   return (all >= 610 ? (all - 10) / 2 : all) - 22;
 }
 function drawMap(owners, total) {
-  const room = panelWidth(), [w, h] = total <= LARGE ? [36, 30] : total <= SMALL ? [27, 21] : [11, 11];
+  const room = panelWidth(), [w, h] = total <= LARGE ? [36, 34] : total <= SMALL ? [27, 21] : [11, 11];
   const across = Math.max(1, Math.floor(room / w)), rows = Math.ceil(total / across);
   const before = lanes.map(lane => new Set(cur ? lane.blocks[cur - 1] : [])), cached = new Set(hashed[cur]);
   const picture = svg("svg", {id: "blocks", viewBox: `0 0 ${room} ${rows * h + 2}`, role: "img",
@@ -100,7 +100,7 @@ function drawMap(owners, total) {
     if (w > 30) picture.append(svg("text", {x: x + 2.5, y: y + 8.5, class: "id"}, id));
     if (cached.has(id)) picture.append(svg("path", {d: `M${x + w - 9} ${y}h6v6z`, class: "tag"}));
   }
-  const notes = [D.block_size && w > 20 ? "bar in a block: slots filled" : "", "strong frame: taken in this step",
+  const notes = [D.block_size && w > 20 ? "bar in a block: how full it is" : "", "strong frame: taken in this step",
                  D.hashed ? "corner: carries a hash" : ""];
   return [picture, html("p", {class: "note"}, notes.filter(Boolean).join(" · "))];
 }
@@ -120,7 +120,7 @@ function drawHeld(id, held, fresh, x, y, w, h) {
   if (w < 20) return g;
   if (size) g.append(svg("rect", {x: x + 2, y: y + h - 8, width: (w - 7) * filled / size, height: 3, class: "level"}));
   const small = label.length > 5 ? "font-size:8px" : label.length > 3 ? "font-size:9.5px" : null, wide = w > 30;
-  g.append(svg("text", {x: x + (w - 3) / 2 + (wide ? 2 : 0), y: y + h / 2 + (wide ? 3 : 1), style: small}, label));
+  g.append(svg("text", {x: x + (w - 3) / 2, y: y + h / 2 + (wide ? 4 : 1), style: small}, label));
   return g;
 }
 // Too many blocks to draw: 200 squares, by share and not by place.
@@ -146,7 +146,8 @@ function spoken(owners, total) {
   return `Block map: ${[...parts, `${total - owners.size} not held`].join("; ")}`;
 }
 
-// The legend is drawn by the lanes' own code, so that the two cannot drift apart.
+// The legend is drawn by the lanes' own code, so that the two cannot drift apart. Only what occurs is explained.
+const explain = (sample, words, look) => $("legend").append(html("span", {class: look}, sample, words));
 const LEGEND = [["waiting", {kind: "w"}], ["prefill, with its tokens", {kind: "p", n: 6}], ["decode", {kind: "d", n: 1}],
                 ["runs, no token", {kind: "i"}], ["preempted", {kind: "x"}], ["resumed", {kind: "c", n: 6, resumed: true}],
                 ["recompute", {kind: "c", n: 6}], ["finished", {kind: "d", n: 1, done: true}], ["aborted", {kind: "a"}]];
@@ -154,10 +155,13 @@ for (const [name, cell] of LEGEND) {
   const same = c => cell.done ? c.done : cell.resumed ? c.resumed : c.kind === cell.kind && !c.done && !c.resumed;
   if (!lanes.some(lane => lane.cells.some(c => c && same(c)))) continue;
   const drawn = drawCell(cell, 0, CELL_H + 1, "c0");
-  const sample = svg("svg", {viewBox: `0 0 ${CELL_H + 1} ${CELL_H}`, "aria-hidden": "true"}, drawn);
-  $("legend").append(html("span", {}, sample, name));
+  explain(svg("svg", {viewBox: `0 0 ${CELL_H + 1} ${CELL_H}`, "aria-hidden": "true"}, drawn), name);
 }
-$("legend").append(html("span", {}, "colour = request · keys: ← → space Home End n"));
+const entered = numbers(running.find(queue => queue))[0], sized = lanes.find(lane => lane.p != null && lane.m != null);
+if (entered != null) explain(html("b", {}, `${lanes[entered].label} +`), "entered in this step");
+if (sized) explain(html("b", {}, sizeOf(sized)), `prompt + at most ${sized.m} new tokens`, "size");
+explain(null, "colour = request");
+explain(null, "keys: ← → step · space plays · Home, End · n = next event");
 
 paint();
 layout();

@@ -131,7 +131,7 @@ class StepPlayer:
         talks = any(lane.prompt or any(lane.pieces) for lane in line.lanes)
         lane = 30 if not talks else 68 if len(line.lanes) <= 8 else 49
         blocks = line.limit("num_gpu_blocks") or 0
-        map_rows = -(-blocks // 9) * 30 if blocks <= 96 else -(-blocks // 12) * 21 if blocks <= 256 else 330
+        map_rows = -(-blocks // 9) * 34 if blocks <= 96 else -(-blocks // 12) * 21 if blocks <= 256 else 330
         panels = max(215, 85 + map_rows) if line.has("blocks") else 215
         return 305 + min(620, 20 + lane * len(line.lanes)) + panels
 

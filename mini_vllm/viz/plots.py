@@ -87,6 +87,9 @@ def slot_time(timelines: Mapping[str, Timeline], *, alt: str) -> Picture:
         for ax, (title, timeline) in zip(axes[:, 0], timelines.items(), strict=True):
             _draw_grid(ax, timeline)
             ax.set_title(title)
+        every = 1 if num_steps <= 24 else 5
+        # A tick stands under the middle of its step's cell.
+        axes[-1, 0].set_xticks([step + 0.5 for step in range(0, num_steps, every)], range(0, num_steps, every))
         axes[-1, 0].set_xlim(0, num_steps)
         axes[-1, 0].set_xlabel("step")
         kinds = dict.fromkeys(c.kind for t in timelines.values() for row in t.grid for c in row)
@@ -102,7 +105,9 @@ def _draw_grid(ax: plt.Axes, timeline: Timeline) -> None:
             ax.add_patch(Rectangle((step + 0.04, slot + 0.08), 0.92, 0.84, linewidth=0.6, **CELL_STYLE[cell.kind]))
             if cell.request_id and label_cells:
                 colour = "white" if cell.kind == PREFILL else INK
-                ax.text(step + 0.5, slot + 0.52, cell.request_id, ha="center", va="center", fontsize=8, color=colour)
+                box = {"boxstyle": "round,pad=0.15", "linewidth": 0, "facecolor": CELL_STYLE[cell.kind]["facecolor"]}
+                where = {"ha": "center", "va": "center", "fontsize": 8, "color": colour}
+                ax.text(step + 0.5, slot + 0.52, cell.request_id, bbox=box, **where)
     ax.set_ylim(timeline.num_slots, 0)
     ax.set_yticks([i + 0.5 for i in range(timeline.num_slots)], [f"slot {i}" for i in range(timeline.num_slots)])
     ax.tick_params(axis="y", length=0)
@@ -117,15 +122,25 @@ def lines(
     alt: str,
     percent: bool = False,
     log2_x: bool = False,
-    points_only: Sequence[str] = (),
+    points: Mapping[str, tuple[Sequence[float], Sequence[float]]] | None = None,
+    points_label: str = "points: measured",
 ) -> Picture:
-    """One line a series, `name -> (x, y)`. percent: y is a share, shown as per cent."""
+    """One line a series, `name -> (x, y)`. percent: y is a share, shown as per cent.
+
+    points: measured or drawn values that belong to the line of the same name; they carry the markers then.
+    """
+    scale = 100 if percent else 1
     with house_style():
-        figure, ax = plt.subplots(figsize=(7.2, 3.6))
+        figure, ax = plt.subplots(figsize=(7.6, 3.6))
         for i, (name, (x, y)) in enumerate(series.items()):
-            dash = "none" if name in points_only else DASHES[i % len(DASHES)]
-            scaled = [100 * v for v in y] if percent else y
-            ax.plot(x, scaled, label=name, color=CYCLE[i % 6], marker=MARKERS[i % 6], linestyle=dash, markersize=4.5)
+            marker = None if points else MARKERS[i % 6]
+            style = {"color": CYCLE[i % 6], "linestyle": DASHES[i % len(DASHES)], "marker": marker}
+            ax.plot(x, [scale * v for v in y], label=name, markersize=4.5, **style)
+            if points and name in points:
+                x, y = points[name]
+                ax.plot(x, [scale * v for v in y], MARKERS[i % 6], color=CYCLE[i % 6], markersize=5)
+        if points:
+            ax.plot([], [], "o", color=INK, markersize=5, label=points_label)
         if log2_x:
             ax.set_xscale("log", base=2)
             ticks = sorted({v for x, _ in series.values() for v in x})
@@ -135,5 +150,5 @@ def lines(
         ax.set_xlabel(x_label)
         ax.set_ylabel(f"{y_label} (%)" if percent else y_label)
         ax.grid(axis="y", color="#DDDDDD", linewidth=0.8)
-        ax.legend()
+        ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0))
     return Picture(figure, alt)

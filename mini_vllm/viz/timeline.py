@@ -101,7 +101,12 @@ def read_trace(source: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 def _read_jsonl(path: Path) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
     rows: list[tuple[str, Any]] = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise TraceFormatError(f"{path} is no UTF-8 text ({error.reason} at byte {error.start}): no trace") from None
+    # Lines end at \n only: splitlines() would also cut inside a text that holds U+2028.
+    for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
         try:

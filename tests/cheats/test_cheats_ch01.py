@@ -145,7 +145,7 @@ def graded(tmp_path_factory):
     for name, cheats in NOTEBOOKS.items():
         nb = notebook_with(cheats, keep_checks=name != "c")
         (folder / f"{name}.ipynb").write_text(json.dumps(nb), encoding="utf-8")
-    reports = grade_paths([folder], seed=11, limits=LIMITS, pristine=ROOT / "exercises", workers=2)
+    reports = grade_paths([folder], seed=11, limits=LIMITS, workers=2)
     return {Path(r.path).stem: {e.exercise_id: e for e in r.exercises} for r in reports}
 
 

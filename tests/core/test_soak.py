@@ -10,7 +10,7 @@ import pytest
 
 from tests.core.soak import KINDS, run_scenario
 
-NUM_SEEDS = 36
+NUM_SEEDS = 60
 
 
 @cache

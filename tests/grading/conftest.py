@@ -8,6 +8,7 @@ import pytest
 from mini_vllm.grading.bank import find_exercise
 from mini_vllm.grading.calling import call_all
 from mini_vllm.grading.judging import Verdict, judge
+from mini_vllm.grading.overlay import find_answers, read_notebook
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -18,9 +19,15 @@ def load(folder: str, chapter: str, name: str) -> dict:
 
 def define(exercise_id: str, source: str):
     """The function that a learner's cell defines."""
-    namespace: dict = {}
+    namespace: dict = {"__name__": "__main__"}
     exec(compile(source, f"<cell of {exercise_id}>", "exec"), namespace)
     return namespace[find_exercise(exercise_id).function]
+
+
+def right(exercise_id: str):
+    """A right answer as a learner would write it: the solved notebook's."""
+    solved = read_notebook(ROOT / "solutions" / "01-static-batching.ipynb")
+    return define(exercise_id, find_answers(solved).sources[exercise_id])
 
 
 def verdict_of(exercise_id: str, source: str, seed: int | str = 1) -> Verdict:

@@ -24,9 +24,11 @@ from mini_vllm.grading.calling import NotPlain, call_all, to_plain
 from mini_vllm.grading.judging import explain, judge
 from mini_vllm.grading.reference import answer
 
+from .conftest import right
+
 
 def test_a_right_answer_prints_one_line(capsys):
-    check("c01-e1", answer("c01-e1"))
+    check("c01-e1", right("c01-e1"))
     assert capsys.readouterr().out == "c01-e1 ✓ 40 cases, 10 points\n"
 
 
@@ -59,7 +61,9 @@ def test_a_stub_is_no_failure_so_that_run_all_goes_on(capsys):
 def test_printing_for_debugging_does_not_change_the_line(capsys):
     def noisy(output_lens, batch_size):
         print("x" * 10_000)
-        return answer("c01-e1")(output_lens, batch_size)
+        return solved(output_lens, batch_size)
+
+    solved = right("c01-e1")
 
     check("c01-e1", noisy)
     assert capsys.readouterr().out == "c01-e1 ✓ 40 cases, 10 points\n"
@@ -100,19 +104,32 @@ def test_predict_and_reveal(capsys):
         predict("waste")
 
 
+@pytest.mark.parametrize("guess", [3, 0.5, [3, 1], "the door", True])
+def test_a_guess_is_plain(guess, capsys):
+    predict("any", it=guess)
+    assert "noted" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("guess", [..., None, len, {"a": 1}, {3}])
+def test_what_cannot_be_a_guess_is_refused(guess):
+    for arguments in [{"values": (guess,), "named": {}}, {"values": (), "named": {"steps": guess}}]:
+        with pytest.raises(ValueError, match=r"takes a number, a list, a string, True or False, not \w+"):
+            predict("any", *arguments["values"], **arguments["named"])
+
+
 def test_progress_survives_a_file_and_a_folder_that_cannot_be_written(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(ledger, "_passed", {})
     monkeypatch.delenv("PYTEST_VERSION", raising=False)
     monkeypatch.setenv("MINI_VLLM_PROGRESS", str(tmp_path / "deep" / "progress.json"))
     progress()
     assert "Nothing passed yet" in capsys.readouterr().out
-    check("c01-e1", answer("c01-e1"))
+    check("c01-e1", right("c01-e1"))
     assert json.loads((tmp_path / "deep" / "progress.json").read_text())["c01-e1"]["points"] == 10
     save_progress(tmp_path / "mine.json")
     monkeypatch.setattr(ledger, "_passed", {})
     monkeypatch.setenv("MINI_VLLM_PROGRESS", "/proc/nowhere/progress.json")
     load_progress(tmp_path / "mine.json")
-    check("c01-b1", answer("c01-b1"))
+    check("c01-b1", right("c01-b1"))
     progress()
     assert "2 passed, 25 points" in capsys.readouterr().out
 

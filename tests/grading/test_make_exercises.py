@@ -4,9 +4,11 @@ import importlib.util
 import json
 import re
 import shutil
+import subprocess
 
 import pytest
 
+from mini_vllm.grading import overlay
 from mini_vllm.grading.overlay import code_cells, read_notebook, source_of
 
 from .conftest import ROOT
@@ -45,6 +47,97 @@ def test_same_bytes_on_every_run_and_check_sees_a_change(repository, capsys):
     assert path.read_bytes() == first and not (repository / "exercises" / "99-left-over.ipynb").exists()
 
 
+def worked_in(path, exercise_id="c01-e1", mine="    return 1 - sum(output_lens) / paid") -> bytes:
+    """Types an answer into an exercise notebook, as JupyterLab would save it; returns its bytes."""
+    nb = read_notebook(path)
+    for cell in code_cells(nb):
+        if f"# EXERCISE {exercise_id}" in source_of(cell):
+            cell["source"] = f"# EXERCISE {exercise_id}\n" + mine
+    path.write_text(json.dumps(nb), encoding="utf-8")
+    return path.read_bytes()
+
+
+def test_an_answer_in_exercises_is_not_overwritten(repository, capsys):
+    assert make_exercises.main([], repository) == 0
+    path = repository / "exercises" / SOLUTION.name
+    stub = path.read_bytes()
+    mine = worked_in(path)
+    capsys.readouterr()
+    assert make_exercises.main([], repository) == 1
+    said = capsys.readouterr().err
+    assert f"error: exercises/{SOLUTION.name} would be overwritten" in said and "the cell of c01-e1" in said
+    assert f"mv exercises/{SOLUTION.name} work/" in said and "--force" in said
+    assert path.read_bytes() == mine
+    assert make_exercises.main(["--force"], repository) == 0
+    assert path.read_bytes() == stub
+
+
+@pytest.mark.parametrize("text", ["<<<<<<< HEAD\n# EXERCISE c01-e1", None])
+def test_merges_and_notebooks_without_a_solution_are_kept_too(repository, capsys, text):
+    assert make_exercises.main([], repository) == 0
+    left_over = repository / "exercises" / "99-left-over.ipynb"
+    shutil.copy(repository / "exercises" / SOLUTION.name, left_over)
+    if text:
+        left_over.write_text(text)
+    else:
+        worked_in(left_over)
+    assert make_exercises.main([], repository) == 1
+    assert "99-left-over.ipynb would be overwritten" in capsys.readouterr().err and left_over.exists()
+
+
+def git(folder, *words):
+    identity = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", *identity, *words], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("known_by", ["git HEAD", "the package's copy"])
+def test_a_stub_of_an_earlier_version_may_be_replaced(repository, known_by):
+    assert make_exercises.main([], repository) == 0
+    path = repository / "exercises" / SOLUTION.name
+    if known_by == "git HEAD":
+        git(repository, "init", "-q")
+        git(repository, "add", ".")
+        git(repository, "commit", "-qm", "one")
+        shutil.rmtree(repository / "mini_vllm")
+    solution = repository / "solutions" / SOLUTION.name
+    new = solution.read_text(encoding="utf-8").replace("tokens that each request will produce", "tokens of each")
+    solution.write_text(new, encoding="utf-8")
+    assert make_exercises.main([], repository) == 0
+    assert "tokens of each" in path.read_text(encoding="utf-8")
+    worked_in(path)
+    assert make_exercises.main([], repository) == 1
+
+
+def test_the_package_holds_the_same_bytes(repository, capsys):
+    assert make_exercises.main([], repository) == 0
+    copy = repository / "mini_vllm" / "grading" / "notebooks" / "01-static-batching.json"
+    assert copy.read_bytes() == (repository / "exercises" / SOLUTION.name).read_bytes()
+    assert overlay.PACKAGED == ROOT / make_exercises.PACKAGED
+    copy.write_text("{}")
+    assert make_exercises.main(["--check"], repository) == 1
+    assert "01-static-batching.json is not what" in capsys.readouterr().out
+    assert make_exercises.main([], repository) == 0
+    assert make_exercises.main(["--check"], repository) == 0
+
+
+def test_make_work_copies_and_never_overwrites(tmp_path):
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    shutil.copytree(ROOT / "exercises", tmp_path / "exercises")
+
+    def make(*words):
+        return subprocess.run(["make", "-s", *words], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+
+    nothing = make("grade")
+    assert nothing.returncode == 2 and "make work" in nothing.stdout and 'ARGS="path' in nothing.stdout
+    mine = tmp_path / "work" / SOLUTION.name
+    assert f"work/{SOLUTION.name}: copied" in make("work").stdout
+    assert mine.read_bytes() == (ROOT / "exercises" / SOLUTION.name).read_bytes()
+    mine.write_text("mine")
+    assert "there already, left as it is" in make("work").stdout and mine.read_text() == "mine"
+    assert "mini-vllm grade work\n" in make("-n", "grade").stdout
+    assert "work/" in (ROOT / ".gitignore").read_text().splitlines()
+
+
 def test_an_exercise_shows_no_answer_and_keeps_what_checks_print():
     nb = read_notebook(ROOT / "exercises" / SOLUTION.name)
     text = json.dumps(nb)
@@ -52,9 +145,14 @@ def test_an_exercise_shows_no_answer_and_keeps_what_checks_print():
     for cell in code_cells(nb):
         is_check = source_of(cell).startswith("# NBVAL_CHECK_OUTPUT")
         assert bool(cell["outputs"]) == is_check == (cell["execution_count"] is not None)
+        assert ("remove-output" in cell["metadata"].get("tags", [])) == is_check  # no tick on the page
+    code = [cell for cell in code_cells(nb) if "setup" not in cell["metadata"].get("tags", [])]
+    assert max(len(line) for cell in code for line in source_of(cell).splitlines()) <= 84, "cut off on the page"
     stubs = [source_of(cell) for cell in code_cells(nb) if "# EXERCISE" in source_of(cell)]
     assert [stub.count("raise NotImplementedError(") for stub in stubs] == [1, 1, 1, 0]
     assert stubs[3].endswith("    return dict(zip(plan, sampled))")
+    fences = re.findall(r"(?ms)^```\w*\n(.*?)^```", "\n".join(map(source_of, nb["cells"])))
+    assert fences and max(len(line) for fence in fences for line in fence.splitlines()) <= 84
     ids = [cell["id"] for cell in nb["cells"]]
     assert len(set(ids)) == len(ids)
 

@@ -4,9 +4,18 @@ import json
 
 import pytest
 
+from mini_vllm.errors import GradingError
 from mini_vllm.grading.command import grade_command
 from mini_vllm.grading.grader import grade_paths
-from mini_vllm.grading.overlay import code_cells, fill_in, read_notebook, source_of
+from mini_vllm.grading.overlay import (
+    code_cell,
+    code_cells,
+    fill_in,
+    find_answers,
+    find_pristine,
+    read_notebook,
+    source_of,
+)
 
 from .conftest import ROOT, load, unwrapped
 
@@ -56,7 +65,7 @@ def reports(tmp_path_factory):
     save(as_colab_4_0_with_crlf(other), folder / "05-colab.ipynb")
     (folder / "06-broken.ipynb").write_text("{", encoding="utf-8")
     save({"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}, folder / "07-empty.ipynb")
-    graded = grade_paths([folder], seed=5, timeout_s=60, pristine=ROOT / "exercises", workers=2)
+    graded = grade_paths([folder], seed=5, timeout_s=60, workers=2)
     return {report.path.rsplit("/", 1)[-1][:2]: report for report in graded}
 
 
@@ -93,32 +102,101 @@ def test_other_right_answers_survive_colab_and_windows(reports):
 
 def test_unreadable_files_are_said_and_stop_nobody(reports):
     assert "no notebook (not JSON" in reports["06"].error
-    assert "# EXERCISE c01-e1" in reports["07"].error
+    assert "this is not an exercise notebook" in reports["07"].error and "# EXERCISE c01-e1" in reports["07"].error
+
+
+def test_a_chapter_is_no_exercise_notebook_and_is_told_so_once(capsys):
+    assert grade_command([ROOT / "notebooks" / NAME]) == 1
+    printed = capsys.readouterr()
+    assert (printed.out + printed.err).count("this is not an exercise notebook") == 1
+    assert "missing" not in printed.out
+
+
+def test_an_unknown_chapter_names_its_exercises():
+    nb = {"cells": [code_cell("# EXERCISE c77-e1\n")], "metadata": {}, "nbformat": 4, "nbformat_minor": 4}
+    with pytest.raises(GradingError, match=r"no notebook with c77-e1 in this mini_vllm; is it older"):
+        find_pristine(ROOT / "x.ipynb", nb, None)
 
 
 def test_command_writes_json_and_its_exit_code_is_about_grading(tmp_path, capsys):
     save(fill_in(BLANK, {"c01-e1": "x = 1", "c01-e2": "def bucket(:"}), tmp_path / "a.ipynb")
-    code = grade_command([tmp_path / "a.ipynb"], tmp_path / "report.json", 3, 60, ROOT / "exercises")
+    code = grade_command([tmp_path / "a.ipynb"], tmp_path / "report.json", 3, 60)
     assert code == 0
     report = json.loads((tmp_path / "report.json").read_text())["notebooks"][0]
     assert (report["seed"], report["points"], report["out_of"]) == (3, 0, 60)
     assert [e["status"] for e in report["exercises"]] == ["missing", "missing", "missing", "missing"]
     assert "0 of 60 points (0 %)" in capsys.readouterr().out
-    assert grade_command([tmp_path / "nowhere.ipynb"], None, None, 60, ROOT / "exercises") == 2
+    assert grade_command([tmp_path / "nowhere.ipynb"], None, None, 60) == 2
     assert "does not exist" in capsys.readouterr().err
     (tmp_path / "b.ipynb").write_text("[]")
-    assert grade_command([tmp_path / "b.ipynb"], None, None, 60, ROOT / "exercises") == 1
+    assert grade_command([tmp_path / "b.ipynb"], None, None, 60) == 1
     assert grade_command([tmp_path / "b.ipynb"], None, None, 60, tmp_path / "none") == 2
 
 
-def test_a_pristine_file_that_was_worked_in_loses_no_check(tmp_path):
-    """Learners edit exercises/ itself: check cells come from the package, not from the file."""
-    folder = tmp_path / "exercises"
-    folder.mkdir()
-    nb = fill_in(BLANK, {MUTANTS["e1-mean-of-wastes"].exercise_id: MUTANTS["e1-mean-of-wastes"].source})
-    nb = fill_in(nb, {"c01-b1": ALTERNATIVES["b1-by-index"][2]})
+HELPED = "# EXERCISE c01-e1\ndef static_waste(output_lens, batch_size):\n    return helper(output_lens, batch_size)\n"
+
+
+def test_graded_in_place_is_graded_alike(tmp_path):
+    """A learner works in exercises/ itself: helper cells are missing, play cells do not run, a blank is a blank."""
+    source = find_answers(read_notebook(ROOT / "solutions" / NAME)).sources["c01-e1"]
+    nb = fill_in(BLANK, {"c01-e1": HELPED, "c01-e2": MUTANTS["e2-shortest-first"].source})
     nb["cells"] = [cell for cell in nb["cells"] if "check(" not in source_of(cell)]
-    nb["cells"].insert(3, {"cell_type": "code", "metadata": {}, "outputs": [], "source": "my_scratch = 1 / 0"})
-    save(nb, folder / NAME)
-    report = grade_paths([folder / NAME], seed=1, timeout_s=60, pristine=folder)[0]
-    assert statuses(report) == ["wrong", "missing", "missing", "pass"], report
+    nb["cells"].insert(3, code_cell("play = 1 / 0"))
+    nb["cells"].insert(3, code_cell(source.replace("# EXERCISE c01-e1", "").replace("static_waste", "helper")))
+    reports = []
+    for folder in ("exercises", "work"):
+        (tmp_path / folder).mkdir()
+        save(nb, tmp_path / folder / NAME)
+        reports.append(grade_paths([tmp_path / folder / NAME], seed=1, timeout_s=60)[0])
+    for report in reports:
+        assert statuses(report) == ["error", "wrong", "missing", "missing"], report
+        assert "name 'helper' is not defined" in report.exercises[0].message
+        assert "cells without a marker are not graded" in report.exercises[0].message
+        assert "not started yet" in report.exercises[3].message
+    report = grade_paths([tmp_path / "work" / NAME], seed=1, timeout_s=60, pristine=tmp_path / "work")[0]
+    assert "leave --pristine out" in report.error
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory):
+    """Messages about cells that do not run, or define something else."""
+    cells = {
+        "a": {
+            "c01-e1": "def static_wast(output_lens, batch_size):\n    return 0",
+            "c01-e2": "",
+            "c01-e3": "\nclass Slot:\n    pass\ncontinuous = None",
+            "c01-b1": "def deliver(plan, rows, sampled, prompt_left)\n    return {}",
+        },
+        "b": {
+            "c01-e1": "waste = 0.3",
+            "c01-e2": "  def bucket(a, b):\nreturn 3",
+            "c01-e3": "import numpyy\ndef continuous_schedule(a, b):\n    return []",
+            "c01-b1": "deliver = {}",
+        },
+    }
+    folder = tmp_path_factory.mktemp("broken")
+    for name, sources in cells.items():
+        marked = {i: f"# EXERCISE {i}\n{source}" for i, source in sources.items()}
+        save(fill_in(BLANK, marked), folder / f"{name}.ipynb")
+    reports = grade_paths([folder], seed=1, timeout_s=60, workers=2)
+    return {name: {e.exercise_id: e for e in r.exercises} for name, r in zip(cells, reports, strict=True)}
+
+
+@pytest.mark.parametrize(
+    ("notebook", "exercise_id", "status", "first_line"),
+    [
+        ("a", "c01-e1", "error", "✗ your cell defines static_wast; static_waste is asked for"),
+        ("a", "c01-e2", "missing", "– not started yet: your cell is empty; bucket is asked for."),
+        ("a", "c01-e3", "error", "✗ your cell defines Slot; continuous_schedule is asked for"),
+        ("a", "c01-b1", "error", "✗ your cell does not run: SyntaxError: expected ':' (line 2)"),
+        ("b", "c01-e1", "error", "✗ your cell defines no function; static_waste is asked for"),
+        ("b", "c01-e2", "error", "✗ your cell does not run: IndentationError: unexpected indent (line 2)"),
+        ("b", "c01-e3", "error", "✗ your cell does not run: ModuleNotFoundError: No module named 'numpyy' (line 2)"),
+        ("b", "c01-b1", "error", '✗ the second argument is dict, not a function; write check("c01-b1", deliver)'),
+    ],
+)
+def test_a_cell_that_does_not_run_is_told_why_in_one_clean_line(broken, notebook, exercise_id, status, first_line):
+    report = broken[notebook][exercise_id]
+    assert report.status == status
+    assert report.message.splitlines()[0] == f"{exercise_id} {first_line}"
+    assert "[0m" not in report.message and "x1B" not in report.message

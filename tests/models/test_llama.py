@@ -1,6 +1,9 @@
 """The forward pass against transformers, and against itself in other chunks. Chapter 14."""
 
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,6 +12,8 @@ from mini_vllm.errors import CorruptModelFileError
 from mini_vllm.models.config import ModelConfig
 from mini_vllm.models.llama import LlamaForCausalLM, RMSNorm, RotaryEmbedding, rotate
 from mini_vllm.models.tiny import tiny_model
+
+ROOT = Path(__file__).parents[2]
 
 
 def transformers_model(ours: LlamaForCausalLM):
@@ -27,6 +32,12 @@ def transformers_model(ours: LlamaForCausalLM):
 def random_ids(seed: int, n: int, vocab_size: int) -> list[int]:
     rng = random.Random(seed)
     return [rng.randrange(vocab_size) for _ in range(n)]
+
+
+def test_the_model_imports_nothing_of_the_engine():
+    script = "import sys, mini_vllm.models.llama; print([name for name in sys.modules if '_vllm.engine' in name])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert done.stdout.strip() == "[]", done.stderr
 
 
 def test_rotation_by_a_quarter_turn():

@@ -21,17 +21,18 @@ SMOLLM2 = {
     "llama.vocab_size": 49152,
     "llama.rope.dimension_count": 64,
 }
+NAMES = [f"tensor {number}" for number in range(2 + 9 * 30)]
 
 
 def test_from_gguf():
-    config = ModelConfig.from_gguf(SMOLLM2)
+    config = ModelConfig.from_gguf(SMOLLM2, NAMES)
     assert (config.head_dim, config.num_key_value_heads, config.tie_word_embeddings) == (64, 3, True)
-    assert not ModelConfig.from_gguf(SMOLLM2, frozenset({"output.weight"})).tie_word_embeddings
+    assert not ModelConfig.from_gguf(SMOLLM2, [*NAMES, "output.weight"]).tie_word_embeddings
 
 
 def test_kv_bytes_per_token_by_hand():
     # 2 (key, value) · 30 layers · 3 KV heads · 64 numbers · bytes per number
-    config = ModelConfig.from_gguf(SMOLLM2)
+    config = ModelConfig.from_gguf(SMOLLM2, NAMES)
     assert config.kv_bytes_per_token(torch.bfloat16) == 23_040
     assert config.kv_bytes_per_token("float32") == 46_080
     with pytest.raises(ConfigError, match="int3"):
@@ -39,12 +40,12 @@ def test_kv_bytes_per_token_by_hand():
 
 
 def test_number_of_weights():
-    shapes = ModelConfig.from_gguf(SMOLLM2).tensor_shapes().values()
+    shapes = ModelConfig.from_gguf(SMOLLM2, NAMES).tensor_shapes().values()
     assert sum(torch.Size(shape).numel() for shape in shapes) == 134_515_008
 
 
 def test_json_round_trip():
-    config = ModelConfig.from_gguf(SMOLLM2)
+    config = ModelConfig.from_gguf(SMOLLM2, NAMES)
     assert ModelConfig.from_json(config.to_json()) == config
     for broken in ("", "[]", "{}", config.to_json()[:100], config.to_json().replace("576", "0")):
         with pytest.raises(CorruptModelFileError):
@@ -58,6 +59,14 @@ def test_json_round_trip():
         ("llama.block_count", None, "block_count is missing"),
         ("llama.block_count", "thirty", "'thirty'"),
         ("llama.block_count", 0, "num_hidden_layers=0"),
+        ("llama.block_count", 273, "block_count is 273, but the file holds 272 tensors"),
+        ("llama.block_count", 1 << 63, "holds 272 tensors"),
+        ("llama.context_length", 1 << 31, "max_position_embeddings=2147483648 must be .* at most 2,147,483,647"),
+        ("llama.vocab_size", 1 << 63, "vocab_size"),
+        ("llama.feed_forward_length", 1 << 40, "intermediate_size"),
+        ("llama.embedding_length", 9 << 40, "hidden_size"),
+        ("llama.rope.freq_base", float("inf"), "rope_theta=inf"),
+        ("llama.attention.layer_norm_rms_epsilon", float("nan"), "rms_norm_eps=nan"),
         ("llama.attention.head_count", 0, "0 attention heads"),
         ("llama.attention.head_count_kv", 4, "num_key_value_heads=4"),
         ("llama.rope.dimension_count", 32, "32 of 64"),
@@ -69,8 +78,10 @@ def test_what_is_refused(key, value, message):
     metadata = {**SMOLLM2, key: value}
     if value is None:
         del metadata[key]
+    if key == "llama.embedding_length":
+        del metadata["llama.rope.dimension_count"]
     with pytest.raises(CorruptModelFileError, match=message):
-        ModelConfig.from_gguf(metadata)
+        ModelConfig.from_gguf(metadata, NAMES)
 
 
 def test_impossible_sizes():

@@ -120,6 +120,7 @@ def test_make_alone_prints_what_there_is():
         "test",
         "test-all",
         "lab",
+        "work",
         "chat",
         "grade",
         "execute",

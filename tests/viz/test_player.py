@@ -100,9 +100,11 @@ def test_the_small_run_in_words():
         "step 1: C arrives; B enters, prefills 3 of 3, first token; C enters, prefills 2 of 4; A decodes.",
         "step 2: C prefills 2 (4 of 4, first token); A, B decode.",
         "step 3: C is preempted: A needed another block and 0 were free; "
-        "B is preempted: it needed another block and 0 were free; A decodes; A finishes.",
-        "step 4: B resumes, recomputes 5 of 5; C resumes, recomputes 1 of 5; B finishes.",
-        "step 5: C recomputes 4 (5 of 5); C finishes.",
+        "B is preempted: it needed another block and 0 were free; A decodes; "
+        "A finishes, its 3 blocks are free for the next step.",
+        "step 4: B resumes, recomputes 5 of 5; C resumes, recomputes 1 of 5; "
+        "B finishes, its 2 blocks are free for the next step.",
+        "step 5: C recomputes 4 (5 of 5); C finishes, its 2 blocks are free for the next step.",
     ]
 
 
@@ -113,6 +115,29 @@ def test_long_lists_are_cut():
     known = {"header": {"requests": {rid: {"prompt_len": 0} for rid, _ in many}}}
     (said,) = StepPlayer({**known, "steps": [record(0, many)]}).events()
     assert said == "step 0: r0, r1, r2, r3, r4, r5, r6, r7, 12 more decode."
+
+
+@pytest.mark.parametrize(
+    ("finished", "fields", "says"),
+    [
+        (["A"], {"free": 1, "free_end": 3}, "A finishes, its 2 blocks are free for the next step."),
+        (["B"], {"free": 1, "free_end": 2}, "B finishes, its block is free for the next step."),
+        (["A", "B"], {"free": 1, "free_end": 4}, "A, B finish, their 3 blocks are free for the next step."),
+        (
+            ["A"],
+            {"free": 1, "free_end": 2},
+            "A finishes, 1 of its 2 blocks is free for the next step.",
+        ),  # shared
+        (["A"], {"free": 1, "free_end": 1}, "A finishes."),  # a policy that keeps them
+        (["A"], {"free": 1, "free_end": 9}, "A finishes."),  # somebody else's are among them
+        (["A"], {"free": 1}, "A finishes."),
+        (["A"], {"free_end": 3}, "A finishes."),
+    ],
+)
+def test_what_becomes_of_the_blocks_of_who_finishes(finished, fields, says):
+    step = record(0, [["A", 8], ["B", 4]], finished=finished, blocks={"A": [1, 2], "B": [3]}, **fields)
+    (said,) = StepPlayer(trace_of(step)).events()
+    assert said.endswith(f"; {says}")
 
 
 def test_nobody_is_blamed_where_the_record_does_not_tell():
@@ -213,6 +238,18 @@ def test_a_broken_line_is_refused_by_file_and_line(tmp_path, number, text, says)
     with pytest.raises(TraceFormatError) as caught:
         StepPlayer(path)
     assert f"run.jsonl, line {number}: " in str(caught.value) and says in str(caught.value)
+
+
+def test_a_line_ends_at_a_newline_only(tmp_path):
+    path = tmp_path / "run.jsonl"
+    path.write_text(SMALL.read_text(encoding="utf-8").replace(", two", ", \u2028two"), encoding="utf-8")
+    assert data(StepPlayer(path))["lanes"][0]["text"].startswith("One, \u2028two")
+
+
+def test_bytes_that_are_no_text_are_refused_by_file(tmp_path):
+    (tmp_path / "run.jsonl").write_bytes(b"\xff\xfe{}")
+    with pytest.raises(TraceFormatError, match=r"run\.jsonl is no UTF-8 text"):
+        StepPlayer(tmp_path / "run.jsonl")
 
 
 @pytest.mark.parametrize("trace", [{"header": {}, "steps": []}, {"header": {}}, 7])

@@ -187,6 +187,47 @@ def test_block_map_and_gauges(show_player):
     assert frame.get_by_role("meter", name="token budget").get_attribute("aria-valuetext") == "1 of 6"
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_numbers_and_owners_in_the_block_map_do_not_touch(show_player, width):
+    trace = busy_trace(steps=40, seats=12, blocks=96)
+    _, frame = show_player(StepPlayer(trace, start=39), width)
+    boxes = frame.locator("#blocks").evaluate("""map => [...map.querySelectorAll("text")].map(text => {
+        const {x, y, width, height} = text.getBBox();
+        return [text.className.baseVal, text.textContent, x, y + .2 * height, width, .6 * height];  // the ink
+    })""")
+    numbers, owners = ([box[1:] for box in boxes if (box[0] == "id") == wanted] for wanted in (True, False))
+    assert len(numbers) == 96 and "R11" in {name for name, *_ in owners}
+    for owner, x, y, w, h in owners:
+        for number, x2, y2, w2, h2 in numbers:
+            apart = x >= x2 + w2 or x2 >= x + w or y >= y2 + h2 + 3 or y2 >= y + h + 3
+            assert apart, f"block {number} and {owner}"
+
+
+def test_sizes_marks_and_keys_are_explained(show_player):
+    _, frame = show_player(StepPlayer(small_trace()))
+    legend = frame.locator("#legend").inner_text()
+    for words in ("A +\nentered in this step", "6+4\nprompt + at most 4 new tokens", "n = next event"):
+        assert words in legend or words.replace("\n", " ") in legend, legend
+    title = frame.locator(".lane .name").first.get_attribute("title")
+    assert title == "A: 6+4 = a prompt of 6 tokens + at most 4 new tokens"
+    assert "bar in a block: how full it is" in frame.locator("#kv .note").inner_text()
+    bare = {"steps": [record(0, [])]}
+    _, frame = show_player(StepPlayer(bare))
+    assert "prompt" not in frame.locator("#legend").inner_text()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("seats", [3, 9], ids=["two lines of text", "one line of text"])
+def test_a_text_whose_start_is_out_of_sight_begins_with_dots(show_player, width, seats):
+    trace = busy_trace(steps=60, seats=seats)
+    trace["header"]["requests"]["R1"]["prompt"] = "A long prompt. " * 30
+    _, frame = show_player(StepPlayer(trace), width)
+    mark, text = frame.locator(".lane .cut"), frame.locator(".lane .text")
+    assert mark.first.is_visible() and not mark.nth(1).is_visible()
+    a, b = mark.first.bounding_box(), text.first.bounding_box()
+    assert abs(a["x"] - b["x"]) < 2 and abs(a["y"] - b["y"]) < 2
+
+
 def test_a_hidden_future_is_not_drawn(show_player):
     _, frame = show_player(StepPlayer(small_trace(), future="hide"))
     assert frame.locator(".lane .later .cell").first.is_hidden()

@@ -1,0 +1,159 @@
+"""Token ids back to text, each piece to whom it belongs. Knows streams and detokenizers; plans nothing. Chapter 14."""
+
+import contextlib
+import weakref
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from mini_vllm.core.output import RequestOutput
+from mini_vllm.engine.engine_core import EngineCore
+from mini_vllm.errors import SchedulerContractError
+from mini_vllm.request import Request
+from mini_vllm.tokenization.detokenizer import IncrementalDetokenizer
+
+
+@dataclass
+class CompletionOutput:
+    """One finished request. `finish_reason`: "stop" (end token), "length" (max_tokens or max_model_len), "abort",
+    or "error" (a step failed while it was running).
+
+    `text` ends at a whole character, as in vLLM: where the last tokens are only the first bytes of one, those
+    tokens stand in `token_ids` and the character is left out of `text`.
+    """
+
+    request_id: str
+    prompt: str | None
+    prompt_token_ids: list[int]
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    finish_reason: str | None = None
+
+
+@dataclass(frozen=True)
+class TextDelta:
+    """A piece of one request's text, as soon as it is final: never half a character."""
+
+    request_id: str
+    text: str
+    finish_reason: str | None = None
+
+    @property
+    def finished(self) -> bool:
+        return self.finish_reason is not None
+
+
+class TextStream:
+    """The pieces of some requests, in the order of the steps. Dropping it, even unread, aborts what is unfinished."""
+
+    def __init__(self, processor: "OutputProcessor", results: list[CompletionOutput]):
+        self.results = results
+        self._processor = processor
+        self._pieces: deque[TextDelta] = deque()
+        self._open = {output.request_id for output in results}
+
+    def __iter__(self) -> "TextStream":
+        return self
+
+    def __next__(self) -> TextDelta:
+        while not self._pieces:
+            if not self._open:
+                raise StopIteration
+            self._processor.step()
+        return self._pieces.popleft()
+
+    def push(self, delta: TextDelta) -> None:
+        self._pieces.append(delta)
+        if delta.finished:
+            self._open.discard(delta.request_id)
+
+    def close(self) -> None:
+        """End early. Never raises: it also runs where an exception is already on its way."""
+        with contextlib.suppress(Exception):
+            self._processor.abort(self._open)
+        self._pieces.clear()
+        self._open.clear()
+
+    __del__ = close
+
+
+@dataclass
+class _OpenRequest:
+    output: CompletionOutput
+    detokenizer: IncrementalDetokenizer
+    stream: "weakref.ref[TextStream]"  # weak: a stream that nobody holds any more must be able to end
+
+    def push(self, delta: TextDelta) -> None:
+        if (stream := self.stream()) is not None:
+            stream.push(delta)
+
+
+class OutputProcessor:
+    """Steps the engine for whoever asks first, and hands every piece to the stream that it belongs to."""
+
+    def __init__(self, tokenizer, engine_core: EngineCore):
+        self.tokenizer = tokenizer
+        self.engine_core = engine_core
+        self._open: dict[str, _OpenRequest] = {}
+
+    def submit(self, requests: list[Request], texts: list[str | None]) -> TextStream:
+        """Put validated requests into the engine, all or none."""
+        results = [
+            CompletionOutput(r.request_id, text, r.prompt_token_ids) for r, text in zip(requests, texts, strict=True)
+        ]
+        stream = TextStream(self, results)
+        try:
+            for request, output in zip(requests, results, strict=True):
+                shown = output.prompt if output.prompt is not None else self.tokenizer.decode(request.prompt_token_ids)
+                self.engine_core.add_request(request, shown)
+                entry = _OpenRequest(output, IncrementalDetokenizer(self.tokenizer), weakref.ref(stream))
+                self._open[request.request_id] = entry
+        except BaseException:
+            self._cut_off()
+            raise
+        return stream
+
+    def step(self) -> None:
+        """One step for everyone in the engine. If it fails, the caller sees why, all others that they were cut off."""
+        try:
+            deltas = [self._take(news) for news in self.engine_core.step()]
+            self.engine_core.loop.recorder.add_pieces({d.request_id: d.text for d, _ in deltas if d.text})
+        except BaseException:
+            self._cut_off()
+            raise
+        for delta, entry in deltas:
+            entry.push(delta)
+
+    def abort(self, request_ids: Iterable[str]) -> None:
+        """End requests early; their streams get a last piece that says so. Ids that are not open are passed over."""
+        aborted = [req_id for req_id in list(request_ids) if req_id in self._open]
+        if not aborted:
+            return
+        for req_id in aborted:
+            self._end(req_id, "abort")
+        try:
+            self.engine_core.abort(aborted)
+        except SchedulerContractError:  # it cannot abort one request, so the engine has dropped all
+            self._cut_off()
+            raise
+
+    def _take(self, news: RequestOutput) -> tuple[TextDelta, _OpenRequest]:
+        entry = self._open[news.request_id]
+        entry.output.token_ids += news.new_token_ids
+        text = entry.detokenizer.add(news.new_token_ids)
+        entry.output.text += text
+        if news.finished:  # no flush(): it could only add the sign for half a character
+            entry.output.finish_reason = news.finish_reason
+            del self._open[news.request_id]
+        return TextDelta(news.request_id, text, news.finish_reason), entry
+
+    def _end(self, req_id: str, reason: str) -> None:
+        entry = self._open.pop(req_id)
+        entry.output.finish_reason = reason
+        entry.push(TextDelta(req_id, "", reason))
+
+    def _cut_off(self) -> None:
+        """Empty the engine and tell every open stream; the engine is usable afterwards."""
+        self.engine_core.reset()
+        for req_id in list(self._open):
+            self._end(req_id, "error")
