@@ -112,13 +112,14 @@ class Scheduler:
 
         # Then whoever waits, in order; nobody enters in a step that evicted somebody.
         num_cached = len(planned)
-        blocked_reason = None
+        blocked_reason = skip_reason = None
         skipped: list[Request] = []
         while waiting:
             request = waiting.peek()
             blocked_reason = closed_gate(self.gates, request, running)
             if blocked_reason in SKIPPING:
                 skipped.append(waiting.pop())
+                skip_reason = skip_reason or blocked_reason
                 blocked_reason = None
                 continue
             if blocked_reason is None:
@@ -152,6 +153,8 @@ class Scheduler:
         for request in reversed(skipped):
             waiting.put_back(request)
 
+        # The first that was passed over is the head of the queue, whatever stopped those behind it.
+        blocked_reason = skip_reason or blocked_reason
         return self._write_plan(planned, num_cached, scheduled, new_blocks, drafts, preempted, blocked_reason)
 
     # --- the parts of a step ---

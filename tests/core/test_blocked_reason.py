@@ -7,6 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from mini_vllm.config import SchedulerConfig
+from mini_vllm.core.scheduler import Scheduler
+from mini_vllm.request import Request
+from mini_vllm.sampling_params import SamplingParams
 from tests.core.tiny import ids, make, req, step
 
 
@@ -187,3 +191,14 @@ def test_max_loras_counts_different_adapters():
 def test_without_max_loras_every_adapter_enters():
     requests = [req(name, 2, adapter=name) for name in "ABC"]
     assert list(step(make(*requests))[0].num_scheduled_tokens) == ["A", "B", "C"]
+
+
+def test_a_head_that_is_passed_over_is_named_even_if_others_enter():
+    """One adapter at a time: B waits for A's adapter to leave, C (without one) overtakes it."""
+    scheduler = Scheduler(SchedulerConfig(max_loras=1))
+    for name, adapter in [("A", "x"), ("B", "y"), ("C", None)]:
+        scheduler.add_request(Request(name, [1, 2], SamplingParams(max_tokens=4), adapter=adapter))
+    plan = scheduler.schedule()
+    assert list(plan.num_scheduled_tokens) == ["A", "C"]
+    assert plan.blocked_reason == "max_loras"
+    assert [r.request_id for r in scheduler.waiting] == ["B"]
