@@ -46,7 +46,7 @@ IN_EVERY_KIND = {
     "reason kv_full_sequence": 50,
     "reason kv_watermark": 20,
     "reason max_num_seqs": 100,
-    "reason preempted_this_step": 100,
+    "reason preempted_this_step": 40,
     "reason token_budget": 50,
 }
 WITH_DRAFTS = {"drafts accepted": 300, "drafts rejected": 200, "padded admissions": 30}
