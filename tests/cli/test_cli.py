@@ -38,7 +38,7 @@ def test_doctor_says_what_works():
     *_, book, engine, exercises, kernels = run("doctor").stdout.splitlines()
     assert book.startswith("read the book (make serve-book): ")
     assert engine == "engine on this CPU (mini-vllm chat): ok"
-    assert exercises.startswith("exercises and grading (make lab, mini-vllm grade): ")
+    assert exercises.startswith("exercises and grading (make work, make grade): ")
     assert kernels == "GPU kernels: not in this edition"
 
 
