@@ -41,10 +41,13 @@ def make_scheduler(num_requests: int, num_steps: int, caching: bool, num_blocks:
     return Scheduler(config)
 
 
-def add_requests(scheduler: Scheduler, count: int, max_tokens: int, first: int = 0) -> None:
+def add_requests(scheduler: Scheduler, count: int, max_tokens: int, first: int = 0) -> list[Request]:
+    added = []
     for i in range(first, first + count):
         prompt = [(i * 7919 + j) % 50_000 for j in range(128 + i % 16)]
-        scheduler.add_request(Request(f"r{i}", prompt, SamplingParams(max_tokens, True), float(i)))
+        added.append(Request(f"r{i}", prompt, SamplingParams(max_tokens, True), float(i)))
+        scheduler.add_request(added[-1])
+    return added
 
 
 def one_step(scheduler: Scheduler, token: int) -> tuple[float, float]:
@@ -98,17 +101,16 @@ def waiting_line(num_waiting: int, num_steps: int) -> dict:
 def mixed_load(num_requests: int, caching: bool) -> dict:
     """Arrivals, chunks, evictions and ends together: 1,000 requests through a pool that is too small."""
     scheduler = make_scheduler(64, 0, caching, num_blocks=600)
-    add_requests(scheduler, num_requests, max_tokens=96)
+    requests = add_requests(scheduler, num_requests, max_tokens=96)
     steps, total_us = 0, 0.0
     while scheduler.has_unfinished_requests():
         total_us += sum(one_step(scheduler, steps % 1000))
         steps += 1
-    preemptions = num_requests and getattr(scheduler, "num_preemptions", None)
     return {
         "requests": num_requests,
         "caching": caching,
         "steps": steps,
-        "preemptions": preemptions,
+        "preemptions": sum(request.num_preemptions for request in requests),
         "requests_per_s": round(num_requests / (total_us / 1e6)),
         "step_us": round(total_us / steps, 1),
     }
@@ -150,7 +152,10 @@ def main() -> None:
     for row in lines:
         print(f"{row['waiting']:>8} waiting: {row['step_us']} us a step, 64 running")
     for row in mixed:
-        print(f"mixed, caching {row['caching']}: {row['requests_per_s']:,} requests/s, {row['step_us']} us a step")
+        print(
+            f"mixed, caching {row['caching']}: {row['requests_per_s']:,} requests/s, {row['step_us']} us a step, "
+            f"{row['preemptions']} preemptions"
+        )
     options.json.parent.mkdir(exist_ok=True)
     options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(f"written: {options.json}")
