@@ -63,10 +63,12 @@ def one_step(scheduler: Scheduler, token: int) -> tuple[float, float]:
     return (planned - start) / 1000, (end - begin) / 1000
 
 
-def steady_decode(num_requests: int, caching: bool, num_steps: int, rounds: int = 3) -> dict:
+def steady_decode(num_requests: int, caching: bool, fast_path: bool, num_steps: int, rounds: int = 3) -> dict:
+    """With `core/fast_path.py`, or with the clear loop of `schedule()` alone."""
     best = None
     for _ in range(rounds):
         scheduler = make_scheduler(num_requests, num_steps, caching)
+        scheduler.fast_path = fast_path
         add_requests(scheduler, num_requests, max_tokens=num_steps + 50)
         for _ in range(8):
             one_step(scheduler, 7)
@@ -77,6 +79,7 @@ def steady_decode(num_requests: int, caching: bool, num_steps: int, rounds: int 
         row = {
             "running": num_requests,
             "caching": caching,
+            "fast_path": fast_path,
             "schedule_us": round(statistics.median(t[0] for t in times), 1),
             "update_us": round(statistics.median(t[1] for t in times), 1),
             "mean_us": round(statistics.fmean(sum(t) for t in times), 1),
@@ -124,7 +127,12 @@ def main() -> None:
     num_steps = 100 if options.quick else 400
     sizes = (1, 16, 256) if options.quick else (1, 16, 64, 256, 1024)
     before = yardstick_ms()
-    decode = [steady_decode(n, caching, num_steps) for n in sizes for caching in (False, True)]
+    decode = [
+        steady_decode(n, caching, fast_path, num_steps)
+        for n in sizes
+        for caching in (False, True)
+        for fast_path in (False, True)
+    ]
     lines = [waiting_line(n, num_steps) for n in ((10, 10_000) if options.quick else (10, 1_000, 10_000, 100_000))]
     mixed = [mixed_load(200 if options.quick else 1_000, caching) for caching in (False, True)]
     result = {
@@ -138,16 +146,17 @@ def main() -> None:
     }
     peers = json.loads((HERE / "stored_peers.json").read_text(encoding="utf-8"))["scheduler"]
     print(f"yardstick {result['yardstick_ms'][0]} ms before, {result['yardstick_ms'][1]} ms after")
-    print(f"{'running':>8} {'caching':>8} {'schedule':>9} {'update':>8} {'step us':>8}   stored peers, us")
+    print(f"{'running':>8} {'caching':>8} {'loop':>6} {'schedule':>9} {'update':>8} {'step us':>8}   stored peers, us")
     for row in decode:
         shown = ", ".join(
             f"{p['name']} {p['step_us']:,}"
             for p in peers
             if (p["running"], p["caching"]) == (row["running"], row["caching"])
         )
+        loop = "fast" if row["fast_path"] else "clear"
         print(
-            f"{row['running']:8} {row['caching']!s:>8} {row['schedule_us']:9} {row['update_us']:8} {row['step_us']:8}"
-            f"   {shown}"
+            f"{row['running']:8} {row['caching']!s:>8} {loop:>6} {row['schedule_us']:9} {row['update_us']:8} "
+            f"{row['step_us']:8}   {shown}"
         )
     for row in lines:
         print(f"{row['waiting']:>8} waiting: {row['step_us']} us a step, 64 running")

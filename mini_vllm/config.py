@@ -12,7 +12,8 @@ class SchedulerConfig:
     """Limits and switches of one scheduler; field names and meaning as in vLLM 0.33.0's configuration.
 
     max_num_seqs: requests in `running` at most.
-    max_num_batched_tokens: tokens of one step at most that the model's input holds (the input budget).
+    max_num_batched_tokens: tokens of one step at most that the model's input holds (the input budget). A drafter that
+        puts slots of its own beside them takes its share first: max_num_new_slots_for_drafting.
     max_model_len: prompt and output tokens of one request at most.
     num_gpu_blocks: usable KV blocks, numbered 1..num_gpu_blocks (block 0 is the null block, as in vLLM).
     block_size: tokens that one block holds.
@@ -23,10 +24,13 @@ class SchedulerConfig:
     long_prefill_token_threshold: longest piece of one request while others are there; 0 is off.
     long_prefill_token_threshold_adaptive: raise the threshold to an equal share of the budget.
     enable_prefix_caching: reuse the KV of full blocks (chapter 7).
-    policy: "fcfs" or "priority".
+    policy: "fcfs" or "priority". With "priority", requests of equal priority and arrival_time can evict each other in
+        turn for ever if reserve_full_isl is off and two of them do not fit together (as in vLLM 0.33.0).
     watermark: share of the pool that an admission must leave free while others run.
     reserve_full_isl: at admission, all known tokens must fit, not only the next piece.
     num_speculative_tokens: draft tokens verified with each decode; num_lookahead_tokens: slots kept for them.
+    max_num_new_slots_for_drafting: slots of the input budget that the drafter adds for each scheduled request; 0 for
+        n-gram drafts, which need no model.
     sliding_window: tokens that attention looks back; None is all. Blocks out of sight are freed.
     max_loras: different adapters among the running requests at most; None is no limit.
     unpublish_given_back: when a request is evicted in the step that planned it, the blocks of that piece lose their
@@ -51,6 +55,7 @@ class SchedulerConfig:
     reserve_full_isl: bool = True
     num_speculative_tokens: int = 0
     num_lookahead_tokens: int = 0
+    max_num_new_slots_for_drafting: int = 0
     sliding_window: int | None = None
     max_loras: int | None = None
     unpublish_given_back: bool = True
@@ -58,10 +63,12 @@ class SchedulerConfig:
 
     def __post_init__(self) -> None:
         self._check_ranges()
-        if self.max_num_batched_tokens < self.max_num_seqs:
+        if self.max_num_batched_tokens < self.max_num_seqs * (1 + self.max_num_new_slots_for_drafting):
+            slots = self.max_num_new_slots_for_drafting
+            times = f" times 1 + max_num_new_slots_for_drafting={slots}" if slots else ""
             raise ConfigError(
-                f"max_num_batched_tokens={self.max_num_batched_tokens} is below max_num_seqs={self.max_num_seqs}: "
-                "a full batch could not decode one token each; raise the first or lower the second"
+                f"max_num_batched_tokens={self.max_num_batched_tokens} is below max_num_seqs={self.max_num_seqs}{times}"
+                ": a full batch could not decode one token each; raise the first or lower the second"
             )
         if not self.enable_chunked_prefill and self.token_budget < self.max_model_len:
             raise ConfigError(
@@ -79,7 +86,12 @@ class SchedulerConfig:
 
     def _check_ranges(self) -> None:
         """Every number in its range; the message names value, limit and field."""
-        may_be_zero = {"long_prefill_token_threshold", "num_speculative_tokens", "num_lookahead_tokens"}
+        may_be_zero = {
+            "long_prefill_token_threshold",
+            "num_speculative_tokens",
+            "num_lookahead_tokens",
+            "max_num_new_slots_for_drafting",
+        }
         for f in fields(self):
             value = getattr(self, f.name)
             if f.name == "watermark":
@@ -98,6 +110,14 @@ class SchedulerConfig:
         """Tokens that one step may hand out."""
         return min(self.max_num_scheduled_tokens or self.max_num_batched_tokens, self.max_num_batched_tokens)
 
+    def room(self, budget: int, num_planned: int) -> int:
+        """Tokens that one request more may get, when `budget` is left of the token budget.
+
+        In the input budget each of the `num_planned` requests, and this one, also takes its slots for drafting.
+        """
+        spare_input = self.max_num_batched_tokens - self.token_budget
+        return min(budget, budget + spare_input - self.max_num_new_slots_for_drafting * (num_planned + 1))
+
     @property
     def watermark_blocks(self) -> int:
         """Blocks that an admission leaves free while others run. The null block counts, as in vLLM."""
@@ -106,3 +126,27 @@ class SchedulerConfig:
     def blocks_for(self, num_tokens: int) -> int:
         """Blocks that hold `num_tokens` tokens: a started block counts in full."""
         return -(-num_tokens // self.block_size)
+
+    def peak_blocks(self, num_tokens: int, num_steps_in_flight: int = 1) -> int:
+        """Blocks that a request of `num_tokens` tokens holds at once at most.
+
+        With a sliding window these are what the window covers and the pieces under way, however long the request:
+
+            |  given back  |<- window - 1 ->|<- drafts ->|<- pieces under way ->|<- lookahead ->|
+        """
+        blocks = self.blocks_for(num_tokens)
+        if self.sliding_window is None:
+            return blocks
+        pieces = num_steps_in_flight * self.token_budget + self.num_lookahead_tokens
+        in_sight = self.sliding_window - 1 + self.num_speculative_tokens + pieces
+        return min(blocks, self.blocks_for(in_sight) + 1)  # plus one: neither end lies on a block boundary
+
+    def blocks_out_of_window(self, num_settled_tokens: int) -> int:
+        """Leading blocks of a request that no token to come will look at (sliding window), when the KV of its first
+        `num_settled_tokens` tokens is there. Drafts may be rejected, so their KV is not counted as there.
+        """
+        if self.sliding_window is None:
+            return 0
+        # The next token, at position `settled`, sees positions settled - window + 1 … settled.
+        settled = num_settled_tokens - self.num_speculative_tokens
+        return max(0, settled - self.sliding_window + 1) // self.block_size

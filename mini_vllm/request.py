@@ -123,13 +123,23 @@ class Request:
             )
         self.status = status
 
+    def preempt(self) -> None:
+        """RUNNING -> PREEMPTED: it keeps its tokens and starts over with their KV."""
+        self.transition_to(PREEMPTED)
+        self.num_preemptions += 1
+        self.num_computed_tokens = 0
+        self.spec_token_ids = []
+        self.num_output_placeholders = self.num_in_flight_tokens = 0
+        self.num_stale_plans = self.num_plans_in_flight
+
     def append_output(self, token_id: int, max_model_len: int) -> bool:
         """Take one sampled token; return True if it was the last. The order of the tests is vLLM's."""
-        self.token_ids.append(token_id)
+        tokens = self.token_ids
+        tokens.append(token_id)
         if token_id in self.stop_token_ids:
             self.transition_to(FINISHED_STOPPED)
             return True
-        num_tokens = len(self.token_ids)
+        num_tokens = len(tokens)
         if num_tokens >= self.longest or num_tokens >= max_model_len:
             self.transition_to(FINISHED_LENGTH_CAPPED)
             return True

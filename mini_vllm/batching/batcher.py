@@ -49,7 +49,9 @@ class Batcher:
     def schedule(self) -> SchedulerOutput:
         cached = list(self.running)
         tokens = {r.request_id: r.num_new_tokens for r in cached}
-        cached_data = [CachedRequestData(r.request_id, self._allocate(r), r.num_computed_tokens) for r in cached]
+        cached_data = CachedRequestData()
+        for r in cached:
+            cached_data.add(r.request_id, r.num_computed_tokens, self._allocate(r))
 
         new_data = []
         for _ in range(min(self.num_may_join(), len(self.waiting))):

@@ -79,7 +79,7 @@ def why_no_blocks(
     piece = len(hits) * cfg.block_size + num_new_tokens + cfg.num_lookahead_tokens
     need = cfg.blocks_for(min(piece, cfg.max_model_len)) - len(hits)
     if cfg.reserve_full_isl:
-        need_all = cfg.blocks_for(min(request.num_tokens, cfg.max_model_len)) - len(hits)
+        need_all = manager.full_sequence_blocks(request) - len(hits)
         if need_all > free:
             return "kv_full_sequence"
         need = max(need, need_all)

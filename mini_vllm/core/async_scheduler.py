@@ -8,12 +8,10 @@ A request whose piece reaches the end of its known tokens gets a *placeholder*: 
 sample. It counts as a token to advance over, but its value is unknown, so no block that holds it can be hashed yet.
 """
 
-from collections import deque
-
 from mini_vllm.config import SchedulerConfig
 from mini_vllm.core.output import ModelRunnerOutput, RequestOutput, SchedulerOutput
 from mini_vllm.core.scheduler import Scheduler
-from mini_vllm.errors import ConfigError, SchedulerContractError
+from mini_vllm.errors import ConfigError
 from mini_vllm.request import Request
 
 
@@ -25,8 +23,8 @@ class AsyncScheduler(Scheduler):
                 "step come out of the step before it; use one of the two"
             )
         super().__init__(config)
-        # By object, not by id: an id may be given to another request while a plan with the old one is under way.
-        self._plans_in_flight: deque[tuple[SchedulerOutput, list[Request]]] = deque()
+        self.kv_cache_manager.num_steps_in_flight = 2
+        self.fast_path = False  # it knows no placeholders
 
     def _num_tokens_to_compute(self, request: Request) -> int:
         """Known tokens and placeholders less the computed ones; 0 if the step in flight brings the last token."""
@@ -35,24 +33,18 @@ class AsyncScheduler(Scheduler):
             return 0
         return len(request.token_ids) + open_placeholders - request.num_computed_tokens
 
-    def _after_schedule(self, plan: SchedulerOutput, planned: list[Request]) -> None:
+    def _after_schedule(self, plan: SchedulerOutput, planned: list[Request], num_quiet: int) -> None:
         for request, num_tokens in zip(planned, plan.num_scheduled_tokens.values(), strict=True):
             request.num_in_flight_tokens += num_tokens
             request.num_plans_in_flight += 1
             if request.num_computed_tokens + num_tokens == request.num_tokens + request.num_output_placeholders:
                 request.num_output_placeholders += 1
-        self._plans_in_flight.append((plan, planned))
-        super()._after_schedule(plan, planned)
+        super()._after_schedule(plan, planned, num_quiet)
 
     def update_from_output(self, plan: SchedulerOutput, output: ModelRunnerOutput) -> list[RequestOutput]:
         """Outputs come in the order of their plans, each one plan late."""
-        if not self._plans_in_flight or self._plans_in_flight[0][0] is not plan:
-            raise SchedulerContractError(
-                f"AsyncScheduler got the output of a plan that is not the oldest of the {len(self._plans_in_flight)} "
-                "under way; give each plan's output once, in the order of the plans"
-            )
         news = []
-        for request in self._plans_in_flight.popleft()[1]:
+        for request in self.in_flight.take(plan):
             request.num_plans_in_flight -= 1
             if request.status.is_finished:
                 continue
@@ -69,7 +61,7 @@ class AsyncScheduler(Scheduler):
                 request.num_output_placeholders -= 1
             is_done = request.append_output(token_ids[0], self.config.max_model_len)
             if not is_stale:
-                self._register_settled(request)
+                self.kv_cache_manager.register_settled(request)
             if is_done:
                 self._forget(request)
             news.append(RequestOutput(request.request_id, token_ids, request.finish_reason))

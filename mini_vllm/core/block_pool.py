@@ -24,8 +24,9 @@ class BlockPool:
         self.num_free_blocks = num_gpu_blocks
         self.ref_count = [0] * (num_gpu_blocks + 1)
         self.hash_of: list[bytes | None] = [None] * (num_gpu_blocks + 1)
-        # hash -> the blocks that hold it, in the order of registration (identical blocks are not merged)
-        self.cached: dict[bytes, dict[int, None]] = {}
+        self.cached: dict[bytes, int] = {}  # hash -> the block that was registered first under it
+        # Identical blocks are not merged: hash -> all that hold it, in the order of registration, if several do.
+        self.twins: dict[bytes, dict[int, None]] = {}
         # The null block is the ring's fixed point: the queue starts after it and ends before it.
         self._next = [*range(1, num_gpu_blocks + 1), NULL_BLOCK]
         self._prev = [num_gpu_blocks, *range(num_gpu_blocks)]
@@ -56,9 +57,10 @@ class BlockPool:
     def touch(self, blocks: Iterable[int]) -> None:
         """One owner more for each of these cached blocks; an idle one leaves the free queue."""
         for block in blocks:
-            if self.ref_count[block] == 0:
-                self._unlink(block)
-            self.ref_count[block] += 1
+            if block != NULL_BLOCK:
+                if self.ref_count[block] == 0:
+                    self._unlink(block)
+                self.ref_count[block] += 1
 
     def free(self, blocks: Sequence[int]) -> None:
         """One owner less, in the order given (tail of a request first); without an owner a block is free."""
@@ -76,26 +78,32 @@ class BlockPool:
 
     def num_idle(self, blocks: Iterable[int]) -> int:
         """How many of these blocks stand in the free queue."""
-        return sum(self.ref_count[block] == 0 for block in blocks)
+        return sum(self.ref_count[block] == 0 for block in blocks if block != NULL_BLOCK)
 
     def register(self, block: int, block_hash: bytes) -> None:
         """From now on `find(block_hash)` may answer `block`."""
         self.hash_of[block] = block_hash
-        self.cached.setdefault(block_hash, {})[block] = None
+        first = self.cached.setdefault(block_hash, block)
+        if first != block:
+            self.twins.setdefault(block_hash, {first: None})[block] = None
 
     def find(self, block_hash: bytes) -> int | None:
         """The block that was registered first under this hash and still holds it, or None."""
-        return next(iter(self.cached.get(block_hash, ())), None)
+        return self.cached.get(block_hash)
 
     def forget_hash(self, block: int) -> None:
         """What this cached block holds cannot be found any more."""
         block_hash = self.hash_of[block]
         assert block_hash is not None
         self.hash_of[block] = None
-        holders = self.cached[block_hash]
-        del holders[block]
-        if not holders:
+        twins = self.twins.get(block_hash)
+        if twins is None:
             del self.cached[block_hash]
+            return
+        del twins[block]
+        self.cached[block_hash] = next(iter(twins))
+        if len(twins) == 1:
+            del self.twins[block_hash]
 
     def _link(self, before: int, block: int) -> None:
         """Put a block into the ring, right after `before`."""
@@ -119,8 +127,11 @@ class BlockPool:
         assert len(queue) == len(set(queue)) == self.num_free_blocks, (
             f"free queue {queue}, count {self.num_free_blocks}"
         )
+        assert [self._prev[self._next[b]] for b in [NULL_BLOCK, *queue]] == [NULL_BLOCK, *queue], "a back link is wrong"
         idle = {block for block in range(1, self.num_gpu_blocks + 1) if counts[block] == 0}
         assert set(queue) == idle, f"free queue {sorted(queue)}, blocks without an owner {sorted(idle)}"
-        registered = {(block, h) for h, blocks in self.cached.items() for block in blocks}
+        for h, twins in self.twins.items():
+            assert len(twins) > 1 and self.cached[h] == next(iter(twins)), f"twins {list(twins)}, of which one is found"
+        registered = {(block, h) for h, first in self.cached.items() for block in self.twins.get(h, [first])}
         held = {(block, h) for block, h in enumerate(self.hash_of) if h is not None}
         assert registered == held, f"the index and the blocks disagree on {registered ^ held}"

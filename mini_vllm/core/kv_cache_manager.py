@@ -6,7 +6,7 @@ from mini_vllm.config import SchedulerConfig
 from mini_vllm.core.block_pool import NULL_BLOCK, BlockPool
 from mini_vllm.core.prefix_cache import extend_hashes
 from mini_vllm.errors import KVPoolTooSmallError, PromptTooLongError
-from mini_vllm.request import Request
+from mini_vllm.request import PREEMPTED, Request
 
 NO_BLOCKS: list[int] = []  # shared by all who needed none; nobody appends to a plan
 
@@ -18,6 +18,7 @@ class KVCacheManager:
         self.config = config
         self.block_pool = BlockPool(config.num_gpu_blocks)
         self.req_to_blocks: dict[str, list[int]] = {}
+        self.num_steps_in_flight = 1  # two with the asynchronous scheduler: the window moves on one step later
         self.num_registered: dict[str, int] = {}  # leading blocks of each request that carry their hash
 
     @property
@@ -29,7 +30,7 @@ class KVCacheManager:
         return self.req_to_blocks.get(request_id, NO_BLOCKS)
 
     @staticmethod
-    def refuse_if_never_fits(config: SchedulerConfig, request: Request) -> None:
+    def refuse_if_never_fits(config: SchedulerConfig, request: Request, num_steps_in_flight: int = 1) -> None:
         """Raise if this request could never run to its end, even alone: PromptTooLongError, KVPoolTooSmallError.
 
         The KV of the last sampled token is never computed, hence the minus one; drafts need slots of their own.
@@ -46,10 +47,11 @@ class KVCacheManager:
         ahead = config.num_speculative_tokens + config.num_lookahead_tokens
         if ahead:
             peak_tokens = min(peak_tokens + ahead, max(config.max_model_len, request.num_prompt_tokens))
-        need = config.blocks_for(peak_tokens)
+        need = config.peak_blocks(peak_tokens, num_steps_in_flight)
         if need > config.num_gpu_blocks:
+            window = f", of which a window of {config.sliding_window} is kept" if config.sliding_window else ""
             raise KVPoolTooSmallError(
-                f"request {request.request_id!r} needs up to {need} KV blocks for {peak_tokens} tokens "
+                f"request {request.request_id!r} needs up to {need} KV blocks for {peak_tokens} tokens{window} "
                 f"({request.num_prompt_tokens} prompt + {max_tokens} new, max_model_len {config.max_model_len}, "
                 f"{config.block_size} a block) but the whole pool has {config.num_gpu_blocks}: lower max_tokens, "
                 "shorten the prompt, or raise num_gpu_blocks"
@@ -69,7 +71,9 @@ class KVCacheManager:
             if (block := self.block_pool.find(block_hash)) is None:
                 break
             hits.append(block)
-        return hits
+        # Of a long hit, nobody looks at what the window has left behind.
+        num_unseen = self.config.blocks_out_of_window(len(hits) * self.config.block_size)
+        return [NULL_BLOCK] * num_unseen + hits[num_unseen:]
 
     def allocate_slots(
         self,
@@ -101,8 +105,7 @@ class KVCacheManager:
         if num_blocks + reserved > pool.num_free_blocks and num_blocks + reserved > 0:
             return None
         if full_sequence:
-            known = min(request.num_tokens, cfg.max_model_len)
-            if cfg.blocks_for(known) - len(owned) - len(hits) + reserved > pool.num_free_blocks:
+            if self.full_sequence_blocks(request) - len(owned) - len(hits) + reserved > pool.num_free_blocks:
                 return None
 
         if hits:
@@ -125,6 +128,10 @@ class KVCacheManager:
         request.quiet_until = quiet_until
         return new_blocks
 
+    def full_sequence_blocks(self, request: Request) -> int:
+        """Blocks that all known tokens of a request take, those of a prefix hit among them."""
+        return self.config.peak_blocks(min(request.num_tokens, self.config.max_model_len), self.num_steps_in_flight)
+
     def register_full_blocks(self, request: Request, num_tokens: int) -> None:
         """Give the blocks that hold the first `num_tokens` tokens their hash, as far as they are full."""
         num_full = num_tokens // self.config.block_size
@@ -137,6 +144,20 @@ class KVCacheManager:
             if blocks[i] != NULL_BLOCK:
                 self.block_pool.register(blocks[i], hashes[i])
         self.num_registered[request.request_id] = num_full
+
+    def register_next_block(self, request: Request) -> None:
+        """The same for exactly one block more, as happens in decode."""
+        i = self.num_registered.get(request.request_id, 0)
+        self.block_pool.register(
+            self.req_to_blocks[request.request_id][i], extend_hashes(request, self.config.block_size, i + 1)[i]
+        )
+        self.num_registered[request.request_id] = i + 1
+
+    def register_settled(self, request: Request) -> None:
+        """Register what outputs have filled; also of one that has just ended, before its blocks are freed."""
+        if self.config.enable_prefix_caching and request.status != PREEMPTED:
+            settled = min(request.num_computed_tokens - request.num_in_flight_tokens, request.num_tokens)
+            self.register_full_blocks(request, settled)
 
     def unpublish(self, request: Request) -> None:
         """Take the hash from blocks that were registered for a piece that will not run after all."""
@@ -154,13 +175,8 @@ class KVCacheManager:
         Counted from what is surely computed: tokens still in flight may look back from where they stand, and drafts
         may be rejected.
         """
-        window = self.config.sliding_window
-        blocks = self.req_to_blocks.get(request.request_id)
-        if window is None or not blocks:
-            return
-        settled = request.num_computed_tokens - request.num_in_flight_tokens - self.config.num_speculative_tokens
-        # The next token, at position `settled`, sees positions settled - window + 1 … settled.
-        num_unseen = max(0, settled - window + 1) // self.config.block_size
+        blocks = self.req_to_blocks.get(request.request_id, NO_BLOCKS)
+        num_unseen = self.config.blocks_out_of_window(request.num_computed_tokens - request.num_in_flight_tokens)
         gone = [i for i in range(min(num_unseen, len(blocks))) if blocks[i] != NULL_BLOCK]
         if gone:
             self.block_pool.free([blocks[i] for i in reversed(gone)])

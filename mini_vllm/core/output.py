@@ -6,6 +6,7 @@ join two orders by position.
 
 from dataclasses import dataclass, field
 
+from mini_vllm.request import Request
 from mini_vllm.sampling_params import SamplingParams
 
 
@@ -25,15 +26,26 @@ class NewRequestData:
 
 @dataclass(slots=True)
 class CachedRequestData:
-    """A request that the worker knows already: only what changed.
+    """All requests of a plan that the worker knows already: only what changed, in lists side by side as in vLLM.
 
-    resumed: it comes back from preemption, so `new_block_ids` is its whole block table.
+    num_computed_tokens: of each in `req_ids`, before this step.
+    new_block_ids: request id -> blocks to append to its table; only of those who got some.
+    resumed_req_ids: come back from preemption, so their `new_block_ids` are their whole block table.
     """
 
-    req_id: str
-    new_block_ids: list[int]
-    num_computed_tokens: int
-    resumed: bool = False
+    req_ids: list[str] = field(default_factory=list)
+    num_computed_tokens: list[int] = field(default_factory=list)
+    new_block_ids: dict[str, list[int]] = field(default_factory=dict)
+    resumed_req_ids: list[str] = field(default_factory=list)
+
+    def add(self, req_id: str, num_computed_tokens: int, new_block_ids: list[int], resumed: bool = False) -> None:
+        """One request more; what core.Scheduler does in bulk, for schedulers that go one by one."""
+        self.req_ids.append(req_id)
+        self.num_computed_tokens.append(num_computed_tokens)
+        if new_block_ids:
+            self.new_block_ids[req_id] = new_block_ids
+        if resumed:
+            self.resumed_req_ids.append(req_id)
 
 
 @dataclass(slots=True)
@@ -41,7 +53,7 @@ class SchedulerOutput:
     """The plan of one step; built once by `schedule()`, changed by nobody after (a test compares)."""
 
     scheduled_new_reqs: list[NewRequestData] = field(default_factory=list)  # worker: registers the request
-    scheduled_cached_reqs: list[CachedRequestData] = field(default_factory=list)  # worker: extends block tables
+    scheduled_cached_reqs: CachedRequestData = field(default_factory=CachedRequestData)  # worker: extends block tables
     num_scheduled_tokens: dict[str, int] = field(default_factory=dict)  # worker: rows of the batch, in this order
     scheduled_spec_decode_tokens: dict[str, list[int]] = field(default_factory=dict)  # worker: drafts to verify
     preempted_req_ids: list[str] = field(default_factory=list)  # trace; the worker just does not see them
@@ -77,3 +89,26 @@ class RequestOutput:
     @property
     def finished(self) -> bool:
         return self.finish_reason is not None
+
+
+def describe(
+    planned: list[Request], num_cached: int, new_blocks: dict[str, list[int]], known_to_worker: set[str]
+) -> tuple[list[NewRequestData], CachedRequestData]:
+    """What the worker is told of the planned requests, before their counters advance.
+
+    The first `num_cached` run already; the others enter, and those whom the worker does not know become known.
+    """
+    cached = planned[:num_cached]
+    new, resumed = [], []
+    for r in planned[num_cached:]:
+        if r.request_id in known_to_worker:
+            resumed.append(r.request_id)
+            cached.append(r)
+        else:
+            known_to_worker.add(r.request_id)
+            blocks = new_blocks.pop(r.request_id)
+            new.append(
+                NewRequestData(r.request_id, r.prompt_token_ids, r.sampling_params, blocks, r.num_computed_tokens)
+            )
+    req_ids = [r.request_id for r in cached]
+    return new, CachedRequestData(req_ids, [r.num_computed_tokens for r in cached], new_blocks, resumed)

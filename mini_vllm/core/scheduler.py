@@ -4,6 +4,7 @@ The rules are those of vLLM 0.33.0's v1 scheduler. `schedule()` reads in the ord
 """
 
 from collections.abc import Iterable
+from itertools import islice
 
 from mini_vllm.config import SchedulerConfig
 from mini_vllm.core.admission import (
@@ -15,19 +16,15 @@ from mini_vllm.core.admission import (
     why_no_blocks,
 )
 from mini_vllm.core.drafts import take_drafts, verify_drafts
+from mini_vllm.core.fast_path import plan_decodes
+from mini_vllm.core.in_flight import PlansInFlight
 from mini_vllm.core.integrity import check_integrity
-from mini_vllm.core.kv_cache_manager import NO_BLOCKS, KVCacheManager
-from mini_vllm.core.output import (
-    CachedRequestData,
-    ModelRunnerOutput,
-    NewRequestData,
-    RequestOutput,
-    SchedulerOutput,
-)
+from mini_vllm.core.kv_cache_manager import KVCacheManager
+from mini_vllm.core.output import ModelRunnerOutput, RequestOutput, SchedulerOutput, describe
 from mini_vllm.core.preemption import choose_victim, take_out_of_plan
 from mini_vllm.core.request_queue import make_queue
 from mini_vllm.errors import DuplicateRequestError, InvalidRequestError
-from mini_vllm.request import FINISHED_ABORTED, PREEMPTED, RUNNING, WAITING, Request, RequestStatus
+from mini_vllm.request import FINISHED_ABORTED, RUNNING, WAITING, Request, RequestStatus
 
 
 class Scheduler:
@@ -40,6 +37,10 @@ class Scheduler:
         self.gates = make_gates(config)
         self.finished_req_ids: list[str] = []
         self.known_to_worker: set[str] = set()
+        self.in_flight = PlansInFlight()
+        slots_ahead = config.num_lookahead_tokens or config.max_num_new_slots_for_drafting
+        self.fast_path = not (slots_ahead or config.num_speculative_tokens or config.sliding_window)
+        self.all_decode = False  # everybody in `running` has exactly one token to compute
 
     def add_request(self, request: Request) -> None:
         """Queue a request. Raises if its id is in use, or (refuse_unfittable) if it could never run to its end:
@@ -52,7 +53,8 @@ class Scheduler:
                 f"request {request.request_id!r} is {request.status.name}, and only a fresh one can be added"
             )
         if self.config.refuse_unfittable:
-            self.kv_cache_manager.refuse_if_never_fits(self.config, request)
+            manager = self.kv_cache_manager
+            manager.refuse_if_never_fits(self.config, request, manager.num_steps_in_flight)
         self.requests[request.request_id] = request
         self.waiting.add(request)
 
@@ -62,6 +64,7 @@ class Scheduler:
     def schedule(self) -> SchedulerOutput:
         cfg, running, waiting = self.config, self.running, self.waiting
         budget, max_model_len = cfg.token_budget, cfg.max_model_len
+        draft_slots = cfg.max_num_new_slots_for_drafting
         threshold = longest_piece(cfg, len(running) + len(waiting))
         planned: list[Request] = []  # in the order of the plan
         scheduled: dict[str, int] = {}
@@ -70,7 +73,9 @@ class Scheduler:
         preempted: list[Request] = []
 
         # Those who run go first, in order of admission: whoever has started should not stall.
-        index = 0
+        num_quiet = index = plan_decodes(self, planned, scheduled, new_blocks) if self.all_decode else 0
+        budget -= num_quiet
+        self.all_decode = False
         while index < len(running) and budget > 0:
             request = running[index]
             computed = request.num_computed_tokens
@@ -78,8 +83,8 @@ class Scheduler:
             num_new_tokens = len(request.token_ids) - computed
             if request.num_output_placeholders or request.spec_token_ids:
                 num_new_tokens = self._num_tokens_to_compute(request)
-            if num_new_tokens != 1:
-                num_new_tokens = min(num_new_tokens, threshold, budget)
+            if num_new_tokens != 1 or draft_slots:
+                num_new_tokens = min(num_new_tokens, threshold, cfg.room(budget, len(planned)))
             if computed + num_new_tokens >= max_model_len:
                 num_new_tokens = max_model_len - computed - 1
             if num_new_tokens <= 0:
@@ -123,18 +128,19 @@ class Scheduler:
                 blocked_reason = None
                 continue
             if blocked_reason is None:
-                blocked_reason = "preempted_this_step" if preempted else "token_budget" if budget == 0 else None
+                room = cfg.room(budget, len(planned))
+                blocked_reason = "preempted_this_step" if preempted else "token_budget" if room <= 0 else None
             if blocked_reason:
                 break
             hits = self.kv_cache_manager.get_computed_blocks(request)
             num_hit_tokens = len(hits) * cfg.block_size
             num_new_tokens, padding = size_admission(cfg, request, num_hit_tokens, planned[:num_cached])
-            too_wide = padding and num_new_tokens > budget
+            too_wide = padding and num_new_tokens > room
             num_new_tokens = min(num_new_tokens, threshold)
-            if too_wide or (num_new_tokens > budget and not cfg.enable_chunked_prefill):
+            if too_wide or (num_new_tokens > room and not cfg.enable_chunked_prefill):
                 blocked_reason = "token_budget"
                 break
-            num_new_tokens = min(num_new_tokens, budget)
+            num_new_tokens = min(num_new_tokens, room)
             padding = min(padding, num_new_tokens - 1)
             blocks = self._allocate_admission(request, num_new_tokens, hits)
             if blocks is None:
@@ -155,7 +161,9 @@ class Scheduler:
 
         # The first that was passed over is the head of the queue, whatever stopped those behind it.
         blocked_reason = skip_reason or blocked_reason
-        return self._write_plan(planned, num_cached, scheduled, new_blocks, drafts, preempted, blocked_reason)
+        plan = self._write_plan(planned, num_cached, scheduled, new_blocks, drafts, preempted, blocked_reason)
+        self._after_schedule(plan, planned, num_quiet)
+        return plan
 
     # --- the parts of a step ---
 
@@ -183,13 +191,7 @@ class Scheduler:
     def _preempt(self, request: Request) -> None:
         """Take everything from it but its tokens; the worker will compute them again."""
         self.kv_cache_manager.free(request)
-        request.transition_to(PREEMPTED)
-        request.num_computed_tokens = 0
-        request.num_preemptions += 1
-        request.spec_token_ids = []
-        request.num_output_placeholders = 0
-        request.num_in_flight_tokens = 0
-        request.num_stale_plans = request.num_plans_in_flight
+        request.preempt()
         self.waiting.put_back(request)
 
     def _write_plan(
@@ -202,31 +204,19 @@ class Scheduler:
         preempted: list[Request],
         blocked_reason: str | None,
     ) -> SchedulerOutput:
-        """The step as data; the first `num_cached` of `planned` ran already, the others enter."""
-        get = new_blocks.get
-        cached = [
-            CachedRequestData(r.request_id, get(r.request_id, NO_BLOCKS), r.num_computed_tokens)
-            for r in planned[:num_cached]
-        ]
-        new = []
-        for r in planned[num_cached:]:
-            blocks = new_blocks[r.request_id]
-            if r.request_id in self.known_to_worker:
-                cached.append(CachedRequestData(r.request_id, blocks, r.num_computed_tokens, resumed=True))
-            else:
-                self.known_to_worker.add(r.request_id)
-                new.append(
-                    NewRequestData(r.request_id, r.prompt_token_ids, r.sampling_params, blocks, r.num_computed_tokens)
-                )
+        """The step as data; the first `num_cached` of `planned` run already, the others enter."""
+        new, cached = describe(planned, num_cached, new_blocks, self.known_to_worker)
         finished, self.finished_req_ids = self.finished_req_ids, []
         preempted_req_ids = [r.request_id for r in preempted]
-        plan = SchedulerOutput(new, cached, scheduled, drafts, preempted_req_ids, finished, blocked_reason)
-        self._after_schedule(plan, planned)
-        return plan
+        return SchedulerOutput(new, cached, scheduled, drafts, preempted_req_ids, finished, blocked_reason)
 
-    def _after_schedule(self, plan: SchedulerOutput, planned: list[Request]) -> None:
+    def _after_schedule(self, plan: SchedulerOutput, planned: list[Request], num_quiet: int) -> None:
         """Count the planned tokens as computed at once: the next plan may be made before this one has run."""
-        for request, num_tokens in zip(planned, plan.num_scheduled_tokens.values(), strict=True):
+        self.in_flight.add(plan, planned)
+        for request in planned[:num_quiet]:
+            request.num_computed_tokens += 1
+        pieces = islice(plan.num_scheduled_tokens.values(), num_quiet, None)
+        for request, num_tokens in zip(planned[num_quiet:], pieces, strict=True):
             request.num_computed_tokens += num_tokens
             request.is_prefill_chunk = request.num_computed_tokens < len(request.token_ids)
         if self.config.sliding_window is not None:
@@ -237,41 +227,35 @@ class Scheduler:
 
     def update_from_output(self, plan: SchedulerOutput, output: ModelRunnerOutput) -> list[RequestOutput]:
         """Append the sampled tokens; free whoever is done, so that the next step finds the blocks."""
-        news = []
-        requests, sampled, drafts = self.requests, output.sampled_token_ids, plan.scheduled_spec_decode_tokens
+        news, num_done = [], 0
+        sampled, drafts = output.sampled_token_ids, plan.scheduled_spec_decode_tokens
         max_model_len = self.config.max_model_len
-        for req_id in plan.num_scheduled_tokens:
+        for request in self.in_flight.take(plan):
+            req_id = request.request_id
             token_ids = sampled.get(req_id)
-            if not token_ids or req_id not in requests:  # in mid-prompt, or aborted while the step ran
+            if not token_ids or request.status is not RUNNING:  # in mid-prompt; or aborted while the step ran
                 continue
-            request = requests[req_id]
-            if request.status != RUNNING:  # aborted, and its id given to another, while the step ran
-                continue
-            if req_id in drafts:
+            if drafts and req_id in drafts:
                 token_ids, is_done = verify_drafts(request, drafts[req_id], token_ids, max_model_len)
-                self._register_settled(request)  # accepted drafts may have filled blocks with tokens not known before
+                self.kv_cache_manager.register_settled(request)  # accepted drafts may have filled blocks
             else:
                 is_done = request.append_output(token_ids[0], max_model_len)
             if is_done:
                 self._forget(request)
+                num_done += 1
                 news.append(RequestOutput(req_id, token_ids, request.finish_reason))
             else:
                 news.append(RequestOutput(req_id, token_ids))
         for req_id, token_ids in output.draft_token_ids.items():
-            owner = requests.get(req_id)
-            if owner is not None and owner.status == RUNNING and not owner.is_prefill_chunk:
+            owner = self.requests.get(req_id)
+            if owner is not None and owner.status is RUNNING and not owner.is_prefill_chunk:
                 owner.spec_token_ids = token_ids
+        self.all_decode = self.fast_path and len(news) - num_done == len(self.running)
         return news
 
-    def _register_settled(self, request: Request) -> None:
-        """Hash the blocks that outputs have filled; also of one that has just ended, before its blocks are freed."""
-        if request.status != PREEMPTED and self.config.enable_prefix_caching:
-            settled = min(request.num_computed_tokens - request.num_in_flight_tokens, request.num_tokens)
-            self.kv_cache_manager.register_full_blocks(request, settled)
-
-    def finish_requests(self, request_ids: Iterable[str], status: RequestStatus = FINISHED_ABORTED) -> None:
-        """End requests from outside (abort). Ids that are unknown or already finished are passed over."""
-        for req_id in request_ids:
+    def finish_requests(self, request_ids: str | Iterable[str], status: RequestStatus = FINISHED_ABORTED) -> None:
+        """End one request or several from outside (abort). Ids that are unknown or already finished are passed over."""
+        for req_id in (request_ids,) if isinstance(request_ids, str) else request_ids:
             if (request := self.requests.get(req_id)) is not None:
                 request.transition_to(status)
                 self._forget(request)

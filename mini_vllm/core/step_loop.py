@@ -8,11 +8,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from mini_vllm.config import SchedulerConfig
+from mini_vllm.core.kv_cache_manager import KVCacheManager
 from mini_vllm.core.output import ModelRunnerOutput, RequestOutput, SchedulerOutput
 from mini_vllm.core.watch import SchedulerWatch
 from mini_vllm.errors import DuplicateRequestError, SchedulerContractError
 from mini_vllm.request import Request
 from mini_vllm.trace.recorder import Trace, TraceRecorder
+
+MOST_BLOCKS_LOOKED_THROUGH = 1024  # in each step, if prefixes are cached
 
 
 class StepLoop:
@@ -23,6 +26,7 @@ class StepLoop:
 
     execute: takes the plan, returns what was sampled (a model, or a stand-in for one).
     clock: seconds; None is the step clock, on which step k lasts from k to k + 1.
+    make_recorder: builds the recorder of the run; `functools.partial(TraceRecorder, keep_steps=…, writer=…)` bounds it.
     """
 
     def __init__(
@@ -33,11 +37,12 @@ class StepLoop:
         *,
         kind: str,
         clock: Callable[[], float] | None = time.perf_counter,
+        make_recorder: Callable[..., TraceRecorder] = TraceRecorder,
     ):
         self.scheduler = scheduler
         self.execute = execute
         self.watch = SchedulerWatch(scheduler, config)
-        self.recorder = TraceRecorder(config, kind, type(scheduler).__name__)
+        self.recorder = make_recorder(config, kind, type(scheduler).__name__, clock="seconds" if clock else "steps")
         self.step_index = 0
         self._clock = clock
         self._t_zero = clock() if clock else 0.0
@@ -56,9 +61,10 @@ class StepLoop:
         self.recorder.arrived(request, self.step_index, prompt)
         self._arrivals.append(request.request_id)
 
-    def abort(self, request_ids: Iterable[str]) -> None:
-        """End requests early; those that are not in the run any more are passed over."""
-        request_ids = [req_id for req_id in request_ids if req_id in self.watch.requests]
+    def abort(self, request_ids: str | Iterable[str]) -> None:
+        """End one request or several early; those that are not in the run any more are passed over."""
+        given = (request_ids,) if isinstance(request_ids, str) else request_ids
+        request_ids = [req_id for req_id in given if req_id in self.watch.requests]
         if request_ids:
             if not hasattr(self.scheduler, "finish_requests"):
                 raise SchedulerContractError(
@@ -77,6 +83,14 @@ class StepLoop:
         """Time since the run began; `tick` is the time on the step clock."""
         return self._clock() - self._t_zero if self._clock else float(tick)
 
+    def _cached_blocks(self) -> list[int] | None:
+        """Blocks that carry a hash, for the trace's block map; None where nothing is cached, or too much to draw."""
+        config, manager = self.watch.config, getattr(self.scheduler, "kv_cache_manager", None)
+        is_seen = config.enable_prefix_caching and config.num_gpu_blocks <= MOST_BLOCKS_LOOKED_THROUGH
+        if not is_seen or not isinstance(manager, KVCacheManager):
+            return None
+        return [block for block, block_hash in enumerate(manager.block_pool.hash_of) if block_hash is not None]
+
     def step(self, more_to_come: bool = False) -> list[RequestOutput]:
         """One step. `more_to_come`: arrivals are still expected, so an empty step is no sign of a stall."""
         watch, t_start = self.watch, self._now(self.step_index)
@@ -93,7 +107,7 @@ class StepLoop:
         watch.planned(plan)
         if more_to_come:
             watch.idle_steps = 0
-        self.recorder.planned(self.step_index, watch, plan, before, computed_before)
+        self.recorder.planned(self.step_index, watch, plan, before, computed_before, self._cached_blocks())
         output = self.execute(plan)
         news = self.scheduler.update_from_output(plan, output)
         watch.updated(plan, output, news)

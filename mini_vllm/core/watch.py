@@ -9,13 +9,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from mini_vllm.config import SchedulerConfig
-from mini_vllm.core.output import (
-    CachedRequestData,
-    ModelRunnerOutput,
-    NewRequestData,
-    RequestOutput,
-    SchedulerOutput,
-)
+from mini_vllm.core.block_pool import NULL_BLOCK
+from mini_vllm.core.output import ModelRunnerOutput, NewRequestData, RequestOutput, SchedulerOutput
 from mini_vllm.errors import SchedulerContractError, SchedulerStalledError
 from mini_vllm.request import Request
 
@@ -88,14 +83,17 @@ class SchedulerWatch:
             self._drop_blocks(req_id)
             self.computed[req_id] = 0
         new_data = {new.req_id: new for new in plan.scheduled_new_reqs}
-        cached_data = {cached.req_id: cached for cached in plan.scheduled_cached_reqs}
+        cached = plan.scheduled_cached_reqs
+        told = dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
+        resumed = set(cached.resumed_req_ids)
         # In the plan's own order: it is the order of `running`, the newly admitted and the resumed mixed.
         for req_id in plan.num_scheduled_tokens:
             if req_id in new_data:
                 self._take_new(new_data[req_id])
             else:
-                self._take_cached(cached_data[req_id])
+                self._take_cached(req_id, told[req_id], cached.new_block_ids.get(req_id, []), req_id in resumed)
         self._check_pieces(plan)
+        self._drop_blocks_out_of_window()
         self._check_progress(plan)
 
     def _take_new(self, new: NewRequestData) -> None:
@@ -112,22 +110,22 @@ class SchedulerWatch:
         self._give_blocks(new.req_id, new.block_ids, new.num_computed_tokens)
         self.computed[new.req_id] = new.num_computed_tokens
 
-    def _take_cached(self, cached: CachedRequestData) -> None:
-        self._require(cached.req_id in self.seen_by_worker, f"sends no data for {cached.req_id!r}, which is new")
-        if cached.resumed:
-            self._require(cached.req_id in self.waiting, f"resumes {cached.req_id!r}, which does not wait")
-            self._admit(cached.req_id)
-            self._check_hit(cached.req_id, cached.num_computed_tokens)
-            self._give_blocks(cached.req_id, cached.new_block_ids, cached.num_computed_tokens)
-            self.computed[cached.req_id] = cached.num_computed_tokens
+    def _take_cached(self, req_id: str, num_computed_tokens: int, block_ids: list[int], resumed: bool) -> None:
+        self._require(req_id in self.seen_by_worker, f"sends no data for {req_id!r}, which is new")
+        if resumed:
+            self._require(req_id in self.waiting, f"resumes {req_id!r}, which does not wait")
+            self._admit(req_id)
+            self._check_hit(req_id, num_computed_tokens)
+            self._give_blocks(req_id, block_ids, num_computed_tokens)
+            self.computed[req_id] = num_computed_tokens
         else:
-            counted = self.computed[cached.req_id]
+            counted = self.computed[req_id]
             self._require(
-                cached.num_computed_tokens == counted,
-                f"tells the worker that {cached.req_id!r} has {cached.num_computed_tokens} computed tokens, but it has "
+                num_computed_tokens == counted,
+                f"tells the worker that {req_id!r} has {num_computed_tokens} computed tokens, but it has "
                 f"{counted}: give the count from before this step",
             )
-            self._give_blocks(cached.req_id, cached.new_block_ids)
+            self._give_blocks(req_id, block_ids)
 
     def _check_hit(self, req_id: str, num_computed_tokens: int) -> None:
         """What a request that enters has computed already: whole blocks of a prefix hit, and not everything."""
@@ -194,13 +192,19 @@ class SchedulerWatch:
         total, limit = plan.total_num_scheduled_tokens, self.config.max_num_batched_tokens
         parts = " + ".join(f"{req_id}:{n}" for req_id, n in plan.num_scheduled_tokens.items())
         self._require(total <= limit, f"plans {total} tokens ({parts}); max_num_batched_tokens is {limit}")
-        sent = [new.req_id for new in plan.scheduled_new_reqs] + [
-            cached.req_id for cached in plan.scheduled_cached_reqs
-        ]
+        cached = plan.scheduled_cached_reqs
+        sent = [new.req_id for new in plan.scheduled_new_reqs] + cached.req_ids
         self._require(
             sorted(sent) == sorted(plan.num_scheduled_tokens),
             f"schedules {sorted(plan.num_scheduled_tokens)} but sends the worker data for {sorted(sent)}",
         )
+        counts = len(cached.num_computed_tokens)
+        self._require(
+            counts == len(cached.req_ids),
+            f"sends {counts} counts of computed tokens for the {len(cached.req_ids)} requests {cached.req_ids}",
+        )
+        strangers = {*cached.new_block_ids, *cached.resumed_req_ids} - set(cached.req_ids)
+        self._require(not strangers, f"sends blocks or a resumption for {sorted(strangers)}, not in req_ids")
 
     def _admit(self, req_id: str) -> None:
         self.waiting.remove(req_id)
@@ -214,10 +218,14 @@ class SchedulerWatch:
         """Only the blocks of a prefix hit may have another owner already."""
         num_shared = num_hit_tokens // self.config.block_size
         table = self.block_tables.setdefault(req_id, [])
+        num_unseen = self.config.blocks_out_of_window(num_hit_tokens)
         for i, block in enumerate(block_ids):
+            if i < num_unseen and block == NULL_BLOCK:
+                table.append(block)
+                continue
             in_pool = isinstance(block, int) and 1 <= block <= self.config.num_gpu_blocks
             self._require(in_pool, f"gives {req_id!r} block {block}; the pool has 1..{self.config.num_gpu_blocks}")
-            if i >= num_shared and block in self.owners and self.config.sliding_window is None:
+            if i >= num_shared and block in self.owners:
                 owner = next(other for other, blocks in self.block_tables.items() if block in blocks)
                 self._require(False, f"gives block {block} to {req_id!r}, but {owner!r} owns it")
             self.owners[block] += 1
@@ -226,10 +234,22 @@ class SchedulerWatch:
             del self.block_tables[req_id]
 
     def _drop_blocks(self, req_id: str) -> None:
-        for block in self.block_tables.pop(req_id, ()):
-            self.owners[block] -= 1
-            if not self.owners[block]:
-                del self.owners[block]
+        self._disown(self.block_tables.pop(req_id, ()))
+
+    def _disown(self, blocks: Iterable[int]) -> None:
+        for block in blocks:
+            if block != NULL_BLOCK:
+                self.owners[block] -= 1
+                if not self.owners[block]:
+                    del self.owners[block]
+
+    def _drop_blocks_out_of_window(self) -> None:
+        """Sliding window: no plan says which blocks are given back; it follows from what is computed (chapter 6)."""
+        for req_id in self.running if self.config.sliding_window is not None else ():
+            num_unseen = self.config.blocks_out_of_window(self.computed[req_id])
+            table = self.block_tables.get(req_id, [])
+            self._disown(table[:num_unseen])
+            table[:num_unseen] = [NULL_BLOCK] * len(table[:num_unseen])
 
     def _check_pieces(self, plan: SchedulerOutput) -> None:
         for req_id, n in plan.num_scheduled_tokens.items():

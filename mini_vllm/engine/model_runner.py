@@ -66,12 +66,13 @@ class ModelRunner:
             self.states[new.req_id] = _RequestState(
                 list(new.prompt_token_ids), list(new.block_ids), new.num_computed_tokens
             )
-        for cached in plan.scheduled_cached_reqs:
-            state = self.states[cached.req_id]
-            state.num_computed_tokens = cached.num_computed_tokens
-            state.block_ids = (
-                list(cached.new_block_ids) if cached.resumed else state.block_ids + list(cached.new_block_ids)
-            )
+        cached = plan.scheduled_cached_reqs
+        for req_id, num_computed_tokens in zip(cached.req_ids, cached.num_computed_tokens, strict=True):
+            self.states[req_id].num_computed_tokens = num_computed_tokens
+        for req_id in cached.resumed_req_ids:
+            self.states[req_id].block_ids = []
+        for req_id, block_ids in cached.new_block_ids.items():
+            self.states[req_id].block_ids += block_ids
 
     def _prepare_inputs(
         self, num_scheduled_tokens: dict[str, int]

@@ -13,8 +13,9 @@ class FakeModelRunner:
         for new in plan.scheduled_new_reqs:
             num_prompt_tokens = len(new.prompt_token_ids)
             self.state[new.req_id] = [new.num_computed_tokens, num_prompt_tokens, num_prompt_tokens]
-        for cached in plan.scheduled_cached_reqs:
-            self.state[cached.req_id][0] = cached.num_computed_tokens
+        cached = plan.scheduled_cached_reqs
+        for req_id, num_computed_tokens in zip(cached.req_ids, cached.num_computed_tokens, strict=True):
+            self.state[req_id][0] = num_computed_tokens
         sampled = {}
         for req_id, n in plan.num_scheduled_tokens.items():
             state = self.state[req_id]

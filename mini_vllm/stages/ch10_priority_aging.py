@@ -120,7 +120,7 @@ class Scheduler:
         return None
 
     def write_plan(self, blocked_reason):
-        new, cached = [], []
+        new, cached = [], CachedRequestData()
         for request, (_, blocks) in self.pieces.items():
             req_id, computed = request.request_id, request.num_computed_tokens
             if req_id not in self.seen:
@@ -129,7 +129,7 @@ class Scheduler:
             else:
                 # Its table starts with these blocks exactly if it has just come back from preemption.
                 table = self.kv_cache_manager.get_block_ids(req_id)
-                cached.append(CachedRequestData(req_id, blocks, computed, resumed=blocks == table))
+                cached.add(req_id, computed, blocks, resumed=blocks == table)
         for request, (n, _) in self.pieces.items():
             request.num_computed_tokens += n
             request.is_prefill_chunk = request.num_computed_tokens < request.num_tokens

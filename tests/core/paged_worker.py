@@ -36,11 +36,14 @@ class PagedWorker:
             self.tokens[new.req_id] = list(new.prompt_token_ids)
             self.tables[new.req_id] = list(new.block_ids)
             self.computed[new.req_id] = new.num_computed_tokens
-        for cached in plan.scheduled_cached_reqs:
-            kept = [] if cached.resumed else self.tables[cached.req_id]
-            self.tables[cached.req_id] = kept + cached.new_block_ids
-            assert cached.resumed or self.computed[cached.req_id] == cached.num_computed_tokens
-            self.computed[cached.req_id] = cached.num_computed_tokens
+        cached = plan.scheduled_cached_reqs
+        for req_id, num_computed_tokens in zip(cached.req_ids, cached.num_computed_tokens, strict=True):
+            if req_id in cached.resumed_req_ids:
+                self.tables[req_id] = []
+            else:
+                assert self.computed[req_id] == num_computed_tokens
+            self.tables[req_id] += cached.new_block_ids.get(req_id, [])
+            self.computed[req_id] = num_computed_tokens
         for req_id, n in plan.num_scheduled_tokens.items():
             for position in range(self.computed[req_id], self.computed[req_id] + n):
                 self.slots[self._slot(req_id, position)] = self.tokens[req_id][position]

@@ -34,6 +34,13 @@ def solo(prompt, num_tokens: int, adapter: str | None = None) -> list[int]:
     return tokens[len(prompt) :]
 
 
+def resumed_with(plan: SchedulerOutput) -> dict[str, int]:
+    """Who comes back from preemption in this plan, and with how many computed tokens."""
+    cached = plan.scheduled_cached_reqs
+    computed = dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
+    return {req_id: computed[req_id] for req_id in cached.resumed_req_ids}
+
+
 class World:
     """`add`, `step`, `drain`. An asynchronous scheduler gets each output one plan late."""
 
@@ -174,12 +181,12 @@ class World:
             self._tokens[new.req_id] = list(new.prompt_token_ids)
             self._tables[new.req_id] = list(new.block_ids)
             start[new.req_id] = new.num_computed_tokens
-        for cached in plan.scheduled_cached_reqs:
-            self._tables[cached.req_id] = [
-                *([] if cached.resumed else self._tables[cached.req_id]),
-                *cached.new_block_ids,
-            ]
-            start[cached.req_id] = cached.num_computed_tokens
+        cached = plan.scheduled_cached_reqs
+        start |= zip(cached.req_ids, cached.num_computed_tokens, strict=True)
+        for req_id in cached.resumed_req_ids:
+            self._tables[req_id] = []
+        for req_id, blocks in cached.new_block_ids.items():
+            self._tables[req_id] += blocks
         output = ModelRunnerOutput()
         for req_id, num_new in plan.num_scheduled_tokens.items():
             drafts = plan.scheduled_spec_decode_tokens.get(req_id, [])

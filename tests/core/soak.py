@@ -141,12 +141,12 @@ class Worker:
             tables[req_id] = list(new.block_ids)
             computed_of[req_id] = new.num_computed_tokens
             self.of[req_id] = self.truths[req_id]
-        for cached in plan.scheduled_cached_reqs:
-            req_id, num_computed = cached.req_id, cached.num_computed_tokens
-            if cached.resumed:
-                tables[req_id] = list(cached.new_block_ids)
+        cached = plan.scheduled_cached_reqs
+        for req_id, num_computed in zip(cached.req_ids, cached.num_computed_tokens, strict=True):
+            if req_id in cached.resumed_req_ids:
+                tables[req_id] = list(cached.new_block_ids[req_id])
             else:
-                tables[req_id] += cached.new_block_ids
+                tables[req_id] += cached.new_block_ids.get(req_id, ())
                 need(computed_of[req_id] == num_computed, req_id, "computed", computed_of[req_id], "told", num_computed)
             computed_of[req_id] = num_computed
         pieces = plan.num_scheduled_tokens
@@ -513,10 +513,11 @@ class Scenario:
         need(total <= min(cfg.token_budget, cfg.max_num_batched_tokens), "plan of", total, "over budget")
         need(not pieces or (min(pieces.values()) > 0 and max(pieces.values()) <= self.longest), "a piece of", pieces)
         need(len(scheduler.running) <= cfg.max_num_seqs, "too many run")
-        resumed = [r.req_id for r in plan.scheduled_cached_reqs if r.resumed]
+        cached = plan.scheduled_cached_reqs
+        resumed = cached.resumed_req_ids
         new = [r.req_id for r in plan.scheduled_new_reqs]
-        rest = [r.req_id for r in plan.scheduled_cached_reqs if not r.resumed]
-        need(sorted([*new, *resumed, *rest]) == sorted(pieces), "the plan's parts differ:", plan)
+        need(sorted([*new, *cached.req_ids]) == sorted(pieces), "the plan's parts differ:", plan)
+        need({*resumed, *cached.new_block_ids} <= set(cached.req_ids), "blocks for nobody:", cached)
         running = [r.request_id for r in scheduler.running]
         if plan.preempted_req_ids:
             need(not new and not resumed, "somebody enters beside a preemption")
@@ -540,8 +541,8 @@ class Scenario:
                 need(free >= cfg.watermark_blocks, "admission left", free, "of the watermark", cfg.watermark_blocks)
             for r in plan.scheduled_new_reqs:
                 stats["prefix hits"] += r.num_computed_tokens > 0
-            for r in plan.scheduled_cached_reqs:
-                stats["prefix hits after preemption"] += r.resumed and r.num_computed_tokens > 0
+            for req_id, num_hit in zip(cached.req_ids, cached.num_computed_tokens, strict=True):
+                stats["prefix hits after preemption"] += req_id in resumed and num_hit > 0
             for drafts in (plan.scheduled_spec_decode_tokens.get(r, ()) for r in entered):
                 stats["padded admissions"] += PADDING in drafts
         if cfg.max_loras is not None:

@@ -173,7 +173,7 @@ def hash_without_index(pool):
 
 
 def index_without_hash(pool):
-    pool.cached[b"a"] = {1: None}
+    pool.cached[b"a"] = 1
 
 
 @pytest.mark.parametrize(

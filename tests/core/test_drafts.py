@@ -99,7 +99,7 @@ def test_drafts_need_slots_too():
     scheduler = with_drafts(req("A", 3), num_gpu_blocks=2)
     step(scheduler)
     plan, _ = step(scheduler, A=[101])
-    assert plan.scheduled_cached_reqs[0].new_block_ids == [2]  # tokens 3 to 5 reach into the second block
+    assert plan.scheduled_cached_reqs.new_block_ids == {"A": [2]}  # tokens 3 to 5 reach into the second block
     assert scheduler.kv_cache_manager.get_block_ids("A") == [1, 2]  # and it is kept when they are rejected
 
 
@@ -125,7 +125,7 @@ def test_a_block_with_drafts_is_published_only_once_they_are_accepted():
     plan = scheduler.schedule()  # tokens 2, 3 and 4; the last two are drafts
     assert cached == {}
     scheduler.update_from_output(plan, ModelRunnerOutput({"A": [7, 8, 101]}))
-    assert [list(blocks) for blocks in cached.values()] == [[1]]
+    assert list(cached.values()) == [1]
 
 
 def test_a_block_whose_drafts_were_rejected_is_not_published():

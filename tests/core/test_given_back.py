@@ -37,9 +37,9 @@ def until_a_must_leave(cls, unpublish_given_back):
 
 
 def tokens_found_in_cache(plan):
-    [a] = plan.scheduled_cached_reqs
-    assert (a.req_id, a.resumed) == ("A", True)
-    return a.num_computed_tokens
+    cached = plan.scheduled_cached_reqs
+    assert cached.req_ids == cached.resumed_req_ids == ["A"]
+    return cached.num_computed_tokens[0]
 
 
 @both

@@ -10,13 +10,15 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 # What they may lean on besides themselves; arrows point one way (DESIGN §3). The replay drives core, nobody the replay.
 DATA = ("config", "errors", "request", "sampling_params")
+# Recording a run and its file; the rest of `trace` is for those who look at it afterwards.
+RECORDING = tuple(f"trace.{name}" for name in ("recorder", "trace", "compact", "schema", "reader", "writer"))
 ALLOWED = {
-    "mini_vllm.core": (*DATA, "core", "trace.recorder"),
-    "mini_vllm.trace.recorder": ("config", "errors", "trace.recorder"),
+    "mini_vllm.core": (*DATA, "core", *RECORDING),
+    "mini_vllm.trace.recorder": ("config", "errors", *RECORDING),
     "mini_vllm.trace.replay": (*DATA, "core", "trace"),
-    "mini_vllm.stages": (*DATA, "core", "trace.recorder", "stages"),
-    "mini_vllm.sim.driver": (*DATA, "core", "trace.recorder", "sim"),
-    "mini_vllm.batching": (*DATA, "core", "trace.recorder", "sim", "batching"),
+    "mini_vllm.stages": (*DATA, "core", *RECORDING, "stages"),
+    "mini_vllm.sim.driver": (*DATA, "core", *RECORDING, "sim"),
+    "mini_vllm.batching": (*DATA, "core", *RECORDING, "sim", "batching"),
 }
 
 

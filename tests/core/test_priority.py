@@ -94,7 +94,7 @@ def test_a_victim_that_was_planned_already_is_not_sent_to_the_worker(cls):
     scheduler.running.reverse()  # as if A had been admitted first
     plan = step(scheduler)
     assert plan.preempted_req_ids == ["A"]
-    assert [r.req_id for r in plan.scheduled_cached_reqs] == list(plan.num_scheduled_tokens) == ["B"]
+    assert plan.scheduled_cached_reqs.req_ids == list(plan.num_scheduled_tokens) == ["B"]
     assert scheduler.requests["A"].num_computed_tokens == 0
     assert scheduler.kv_cache_manager.get_block_ids("A") == []
 

@@ -30,7 +30,7 @@ from mini_vllm.errors import KVPoolTooSmallError, SchedulerStalledError
 from mini_vllm.request import RequestStatus
 from mini_vllm.sim.driver import SimRequest, simulate
 from mini_vllm.stages.ch10_priority_aging import Scheduler as ClearForm
-from tests.core.public_bugs_world import World, solo
+from tests.core.public_bugs_world import World, resumed_with, solo
 
 
 @pytest.fixture(params=[Scheduler, ClearForm], ids=["core", "clear"])
@@ -148,7 +148,7 @@ def test_a10_victim_before_the_cursor_leaves_no_trace_in_the_step(world):
     assert [len(w.blocks(r)) for r in w.running()] == [3, 1, 1]
     assert w.step() == {"B": 1, "C": 1}
     assert w.plans[-1].preempted_req_ids == ["A"]
-    assert [c.req_id for c in w.plans[-1].scheduled_cached_reqs] == ["B", "C"]
+    assert w.plans[-1].scheduled_cached_reqs.req_ids == ["B", "C"]
     assert (w.waiting(), w.blocks("A"), w.requests["A"].num_computed_tokens) == (["A"], [], 0)
     assert w.free == 2
     w.drain()
@@ -189,8 +189,7 @@ def test_a10_blocks_that_the_victim_was_to_fill_are_not_cached(world):
     assert w.step() == {"B": 1}  # A was granted that piece, then B needed a block
     assert w.plans[-1].preempted_req_ids == ["A"]
     w.step()
-    [resumed] = [c for c in w.plans[-1].scheduled_cached_reqs if c.resumed]
-    assert resumed.num_computed_tokens == 12
+    assert list(resumed_with(w.plans[-1]).values()) == [12]
     w.drain()
     assert w.outputs_are_right()
 

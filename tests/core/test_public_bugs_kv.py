@@ -12,7 +12,7 @@ import pytest
 from mini_vllm.core.scheduler import Scheduler
 from mini_vllm.errors import ConfigError
 from mini_vllm.stages.ch10_priority_aging import Scheduler as ClearForm
-from tests.core.public_bugs_world import VOCABULARY, World, solo
+from tests.core.public_bugs_world import VOCABULARY, World, resumed_with, solo
 
 
 @pytest.fixture(params=[Scheduler, ClearForm], ids=["core", "clear"])
@@ -52,8 +52,8 @@ def test_a04_also_when_it_resumes(caching):
         w.step()
     assert (w.plans[-1].preempted_req_ids, w.requests["B"].num_tokens) == (["B"], 16)
     assert w.step() == {"B": 4}
-    [resumed] = w.plans[-1].scheduled_cached_reqs
-    assert (resumed.resumed, resumed.num_computed_tokens) == (True, 12)
+    cached = w.plans[-1].scheduled_cached_reqs
+    assert (cached.resumed_req_ids, cached.num_computed_tokens) == (["B"], [12])
     w.drain()
     assert w.outputs_are_right()
 
@@ -170,7 +170,7 @@ def test_a21_own_blocks_found_again_are_not_prefix_hits(caching):
     assert {data.req_id: len(data.prompt_token_ids) for data in new} == {"r1": 12, "r2": 20}
     assert len(new) == 2
     assert sum(data.num_computed_tokens for data in new) == 0
-    own = [data.num_computed_tokens for plan in w.plans for data in plan.scheduled_cached_reqs if data.resumed]
+    own = [n for plan in w.plans for n in resumed_with(plan).values()]
     assert own and all(own)  # self-reuse is there, and told apart
     assert w.outputs_are_right()
 

@@ -6,6 +6,7 @@ tokens. The stand-in for the model answers 100, 101, … for whoever reached the
 
 import pytest
 
+from mini_vllm.core.output import CachedRequestData
 from mini_vllm.errors import DuplicateRequestError
 from mini_vllm.request import RequestStatus
 from tests.core.tiny import answer, ids, make, req, step
@@ -25,16 +26,14 @@ def test_a_new_request_is_sent_in_full():
     [new] = plan.scheduled_new_reqs
     assert (new.req_id, new.prompt_token_ids, new.block_ids) == ("A", [10, 11, 12, 13, 14], [1, 2])
     assert (new.num_computed_tokens, new.sampling_params.max_tokens) == (0, 7)
-    assert plan.scheduled_cached_reqs == []
+    assert plan.scheduled_cached_reqs == CachedRequestData()
 
 
 def test_after_that_only_what_changed_is_sent():
     scheduler = make(req("A", 4))
     step(scheduler)
     plan, _ = step(scheduler)
-    [cached] = plan.scheduled_cached_reqs
-    assert (cached.req_id, cached.new_block_ids, cached.num_computed_tokens) == ("A", [2], 4)
-    assert not cached.resumed
+    assert plan.scheduled_cached_reqs == CachedRequestData(["A"], [4], {"A": [2]}, resumed_req_ids=[])
     assert plan.scheduled_new_reqs == []
 
 
@@ -84,7 +83,7 @@ def test_two_prompts_share_one_step_and_the_second_is_cut():
 def test_a_chunk_takes_only_the_blocks_it_fills():
     scheduler = make(req("A", 10), max_num_seqs=1, max_num_batched_tokens=5)
     assert step(scheduler)[0].scheduled_new_reqs[0].block_ids == [1, 2]
-    assert step(scheduler)[0].scheduled_cached_reqs[0].new_block_ids == [3]
+    assert step(scheduler)[0].scheduled_cached_reqs.new_block_ids == {"A": [3]}
 
 
 # --- admission: in order, or not at all ---
@@ -180,10 +179,9 @@ def test_a_resumed_request_computes_its_prompt_and_its_outputs_again():
     step(scheduler)  # A takes B's block and ends
     plan, news = step(scheduler)
     assert plan.num_scheduled_tokens == {"B": 5}
-    [cached] = plan.scheduled_cached_reqs
-    assert cached.resumed
-    assert len(cached.new_block_ids) == 2  # its whole table, not an addition
-    assert cached.num_computed_tokens == 0
+    cached = plan.scheduled_cached_reqs
+    assert (cached.req_ids, cached.resumed_req_ids, cached.num_computed_tokens) == (["B"], ["B"], [0])
+    assert len(cached.new_block_ids["B"]) == 2  # its whole table, not an addition
     assert news[0].new_token_ids == [101]
     assert scheduler.requests["B"].status is RequestStatus.RUNNING
 
@@ -271,7 +269,7 @@ def test_an_id_may_be_used_again_once_its_request_is_over():
     plan, _ = step(scheduler)
     assert plan.finished_req_ids == ["A"]
     assert plan.scheduled_new_reqs[0].prompt_token_ids == [10, 11, 12]
-    assert plan.scheduled_cached_reqs == []
+    assert plan.scheduled_cached_reqs == CachedRequestData()
 
 
 # --- aborts ---

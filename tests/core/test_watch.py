@@ -4,6 +4,7 @@ Every class here is the right scheduler with one mistake of the kind people make
 """
 
 import re
+from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -47,7 +48,11 @@ class Replans(Scheduler):
     """Makes the right plan and spoils it."""
 
     def schedule(self):
-        return self.spoil(super().schedule())
+        self.right = super().schedule()
+        return self.spoil(self.right)
+
+    def update_from_output(self, plan, output):
+        return super().update_from_output(self.right, output)
 
     def spoil(self, plan):
         raise NotImplementedError
@@ -114,9 +119,9 @@ class RunsWhoWaits(Replans):
     """Goes on with the request that it has just evicted: the ghost tokens of many real schedulers."""
 
     def spoil(self, plan):
-        cached, tokens = list(plan.scheduled_cached_reqs), dict(plan.num_scheduled_tokens)
+        cached, tokens = deepcopy(plan.scheduled_cached_reqs), dict(plan.num_scheduled_tokens)
         for victim in plan.preempted_req_ids:
-            cached.append(CachedRequestData(victim, [], 0))
+            cached.add(victim, 0, [])
             tokens[victim] = 1
         return replace(plan, scheduled_cached_reqs=cached, num_scheduled_tokens=tokens)
 
@@ -128,12 +133,14 @@ class PreemptsWhoWaits(Replans):
 
 class SendsNoData(Replans):
     def spoil(self, plan):
-        return replace(plan, scheduled_cached_reqs=[])
+        return replace(plan, scheduled_cached_reqs=CachedRequestData())
 
 
 class SendsOnlyChangesOfANewRequest(Replans):
     def spoil(self, plan):
-        cached = [CachedRequestData(new.req_id, new.block_ids, 0) for new in plan.scheduled_new_reqs]
+        cached = CachedRequestData()
+        for new in plan.scheduled_new_reqs:
+            cached.add(new.req_id, 0, new.block_ids)
         return replace(plan, scheduled_new_reqs=[], scheduled_cached_reqs=cached)
 
 
@@ -145,7 +152,8 @@ class SendsAResumedRequestAsNew(Scheduler):
 
 class ResumesWhoRuns(Replans):
     def spoil(self, plan):
-        return replace(plan, scheduled_cached_reqs=[replace(r, resumed=True) for r in plan.scheduled_cached_reqs])
+        cached = plan.scheduled_cached_reqs
+        return replace(plan, scheduled_cached_reqs=replace(cached, resumed_req_ids=cached.req_ids))
 
 
 # --- mistakes with how many tokens ---
@@ -153,7 +161,7 @@ class ResumesWhoRuns(Replans):
 
 class TwoTokensPerDecode(Replans):
     def spoil(self, plan):
-        decodes = {r.req_id for r in plan.scheduled_cached_reqs}
+        decodes = set(plan.scheduled_cached_reqs.req_ids)
         return replace(plan, num_scheduled_tokens={r: n + (r in decodes) for r, n in plan.num_scheduled_tokens.items()})
 
 
@@ -268,7 +276,7 @@ def test_a_stall_repeats_the_reason_in_the_plan():
 def test_a_stall_of_those_who_run_is_seen_too():
     class StopsAfterThePrompt(Replans):
         def spoil(self, plan):
-            return SchedulerOutput() if plan.scheduled_cached_reqs else plan
+            return SchedulerOutput() if plan.scheduled_cached_reqs.req_ids else plan
 
     with pytest.raises(SchedulerStalledError, match=r"\(1 running, 0 waiting, 2 blocks free\)"):
         simulate([A], LIMITS, scheduler_cls=StopsAfterThePrompt)

@@ -101,7 +101,7 @@ def test_times_are_ticks_and_the_same_input_gives_the_same_trace():
 def plan(new=(), cached=(), **tokens):
     return SchedulerOutput(
         [NewRequestData(r, [0] * prompt_len, SamplingParams(), [1], 0) for r, prompt_len in new],
-        [CachedRequestData(r, [], computed) for r, computed in cached],
+        CachedRequestData([r for r, _ in cached], [computed for _, computed in cached]),
         tokens,
     )
 
@@ -122,7 +122,7 @@ def test_the_fake_model_starts_over_after_a_preemption():
 
 def test_the_fake_model_counts_what_hit_the_cache_as_computed():
     new = NewRequestData("A", [0] * 5, SamplingParams(), [1], 4)
-    assert FakeModelRunner().execute(SchedulerOutput([new], [], {"A": 1})).sampled_token_ids == {"A": [1000]}
+    assert FakeModelRunner().execute(SchedulerOutput([new], num_scheduled_tokens={"A": 1})).sampled_token_ids == {"A": [1000]}
 
 
 # --- prefix caching and priority in a simulation ---
