@@ -29,7 +29,12 @@ ARROWS = [
     ("M 470 241 H 300", "done: text out, blocks free", (385, 232)),
     ("M 562 74 V 30 H 162 V 68", "preempted: KV ran short", (362, 22)),
 ]
-LIT = {"loop": set(BOXES), "loop-ch01": {"waiting", "running", "update"}}
+LIT = {
+    "loop": set(BOXES),
+    "loop-ch01": {"waiting", "running", "update"},
+    "loop-ch02": {"worker"},
+    "loop-ch03": {"waiting", "budgets", "running"},
+}
 
 
 def draw(lit: set[str]) -> str:

@@ -6,12 +6,14 @@
 
 Each notebook is written twice with the same bytes: to exercises/, and into the package as the untouched one that the
 grader starts from. A notebook in exercises/ with a code cell that no version of this tool made is somebody's work: it
-is not overwritten.
+is not overwritten. Beside them, the instructor page's table of mutants (tools/mutant_table.py).
 
 In a cell with the comment `# EXERCISE c01-e1`, what stands between `### BEGIN SOLUTION` and `### END SOLUTION` becomes
-    raise NotImplementedError("c01-e1: write static_waste")
+    raise NotImplementedError("c01-e1: write static_waste")      where a function or a class is asked for
+    first_steps = ...  # your answer                             where a value is asked for
 or, where the block ends with `### GIVEN` and commented lines, those lines without their comment signs (a bug hunt
-starts from code that runs). Check cells keep what they printed; all other outputs go. Cells tagged solution-only go.
+starts from code that runs). Check cells keep what they printed; all other outputs go, and whatever an editor or a
+machine has left in a cell's metadata. Cells tagged solution-only go.
 """
 
 import argparse
@@ -24,10 +26,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
+from mutant_table import MUTANT_TABLE, mutant_table  # noqa: E402
 from notebook_format import NOTEBOOK_METADATA  # noqa: E402
 
 from mini_vllm.errors import GradingError  # noqa: E402
 from mini_vllm.grading.bank import find_exercise  # noqa: E402
+from mini_vllm.grading.exercise import Exercise  # noqa: E402
 from mini_vllm.grading.overlay import MARKER, code_cells, read_notebook, source_of  # noqa: E402
 
 EXERCISES, PACKAGED = "exercises", "mini_vllm/grading/notebooks"
@@ -48,9 +52,11 @@ class Malformed(Exception):
 
 def stub(source: str, exercise_id: str) -> str:
     """The learner's cell: the answer cell without its answer."""
-    function = find_exercise(exercise_id).function
-    if f"def {function}(" not in source:
-        raise Malformed(f"the cell of {exercise_id} does not define {function}")
+    exercise = find_exercise(exercise_id)
+    name = exercise.function
+    defines = rf"^{name} *=" if exercise.takes_value else rf"^(def|class) {name}\b"
+    if not re.search(defines, source, re.MULTILINE):
+        raise Malformed(f"the cell of {exercise_id} does not define {name}")
     blocks = list(BLOCK.finditer(source))
     if len(blocks) != 1:
         raise Malformed(f"the cell of {exercise_id} has {len(blocks)} blocks from ### BEGIN to ### END SOLUTION, not 1")
@@ -58,41 +64,57 @@ def stub(source: str, exercise_id: str) -> str:
     if block["given"]:
         new = COMMENT_SIGN.sub(r"\1", block["given"]).rstrip("\n")
     else:
-        new = f'{block["indent"]}raise NotImplementedError("{exercise_id}: write {function}")'
+        stub_line = f'raise NotImplementedError("{exercise_id}: write {name}")'
+        new = block["indent"] + (f"{name} = ...  # your answer" if exercise.takes_value else stub_line)
     return source[: block.start()] + new + source[block.end() :]
 
 
 def make_exercise(solution: dict) -> dict:
     """The learner's notebook for a solved and executed one."""
-    cells, asked, checked = [], [], []
-    for number, cell in enumerate(solution["cells"]):
-        if SOLUTION_ONLY in cell["metadata"].get("tags", []):
+    cells, asked, checked, prose = [], [], [], ""
+    for number, stored in enumerate(solution["cells"]):
+        tags = stored["metadata"].get("tags", [])
+        if SOLUTION_ONLY in tags:
             continue
-        cell = {**cell, "source": source_of(cell)}
-        if cell["cell_type"] == "code":
-            ids = MARKER.findall(cell["source"])
+        source = source_of(stored)
+        cell = {"cell_type": stored["cell_type"], "id": stored["id"], "metadata": {}, "source": source}
+        if stored["cell_type"] == "code":
+            ids = MARKER.findall(source)
             if len(ids) > 1:
                 raise Malformed(f"cell {number} is marked for {' and '.join(ids)}; one exercise a cell")
-            is_check = cell["source"].startswith(CHECK_COMMENT)
+            is_check = source.startswith(CHECK_COMMENT)
             if ids:
-                cell["source"] = stub(cell["source"], ids[0])
+                _expect_label(ids[0], prose)
+                cell["source"] = stub(source, ids[0])
                 asked += ids
-            elif "### BEGIN SOLUTION" in cell["source"]:
+            elif "### BEGIN SOLUTION" in source:
                 raise Malformed(f"cell {number} holds a solution but no marker # EXERCISE …")
+            cell["outputs"], cell["execution_count"] = [], None
             if is_check:
-                checked.append(_checked_exercise(cell, number))
-                tags = [*cell["metadata"].get("tags", []), HIDDEN_ON_THE_PAGE]
-                cell["metadata"] = {**cell["metadata"], "tags": list(dict.fromkeys(tags))}
-            else:
-                cell["outputs"], cell["execution_count"] = [], None
+                exercise = _checked_exercise({**stored, "source": source}, number)
+                checked.append(exercise.exercise_id)
+                printed = {"name": "stdout", "output_type": "stream", "text": exercise.passed_line + "\n"}
+                cell["outputs"], cell["execution_count"] = [printed], stored["execution_count"]
+                tags = [*tags, HIDDEN_ON_THE_PAGE]
+        else:
+            prose = source
+        if tags:
+            cell["metadata"]["tags"] = list(dict.fromkeys(tags))
         cells.append(cell)
     if asked != checked:
         raise Malformed(f"exercises {asked} and checks {checked} differ; each answer cell is followed by its check")
     return {"cells": cells, "metadata": NOTEBOOK_METADATA, "nbformat": 4, "nbformat_minor": 5}
 
 
-def _checked_exercise(cell: dict, number: int) -> str:
-    """The id of a check cell that stands and printed as it must."""
+def _expect_label(exercise_id: str, prose: str) -> None:
+    """The text above an exercise's cell has its title and, right under it, the one line about it."""
+    exercise = find_exercise(exercise_id)
+    if f"{exercise.title}\n{exercise.label}\n" not in prose:
+        raise Malformed(f"above the cell of {exercise_id}, put under its title:\n{exercise.title}\n{exercise.label}")
+
+
+def _checked_exercise(cell: dict, number: int) -> Exercise:
+    """The exercise of a check cell that stands and printed as it must."""
     found = re.search(r'check\("([^"]+)"', cell["source"])
     exercise = find_exercise(found[1]) if found else None
     if exercise is None or cell["source"] != exercise.check_source:
@@ -103,7 +125,7 @@ def _checked_exercise(cell: dict, number: int) -> str:
             f"cell {number} printed {printed!r}, not {exercise.passed_line!r}: "
             "run tools/execute.py, or mend the solution"
         )
-    return exercise.exercise_id
+    return exercise
 
 
 def as_text(nb: dict) -> str:
@@ -137,9 +159,9 @@ def texts(solutions: Path) -> dict[str, str]:
 def wanted_files(root: Path) -> dict[Path, str]:
     """Every file that this tool writes -> its text."""
     made = texts(root / "solutions")
-    return {root / EXERCISES / name: text for name, text in made.items()} | {
-        packaged(root, name): text for name, text in made.items()
-    }
+    wanted = {root / EXERCISES / name: text for name, text in made.items()}
+    wanted |= {packaged(root, name): text for name, text in made.items()}
+    return wanted | {root / MUTANT_TABLE: mutant_table(root / "solutions" / "mutants")}
 
 
 def packaged(root: Path, name: str) -> Path:
@@ -205,6 +227,7 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     present = {*(root / EXERCISES).glob("*.ipynb"), *(root / PACKAGED).glob("*.json")}
+    present |= {path for path in [root / MUTANT_TABLE] if path.exists()}
     stored = {path: path.read_text(encoding="utf-8", errors="replace") for path in present}
     changed = [path for path in sorted(wanted.keys() | present) if wanted.get(path) != stored.get(path)]
     if options.check:
@@ -224,7 +247,8 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
         if refused:
             return 1
         write(changed, wanted, root)
-    print(f"{len(wanted) // 2} exercise notebooks, {len(changed)} files {'differ' if options.check else 'changed'}")
+    notebooks = sum(path.suffix == ".ipynb" for path in wanted)
+    print(f"{notebooks} exercise notebooks, {len(changed)} files {'differ' if options.check else 'changed'}")
     return 1 if options.check and changed else 0
 
 

@@ -1,4 +1,4 @@
-"""Calls a learner's function and turns what comes back into plain data. Judges nothing. All chapters.
+"""Calls what a learner defined and turns what comes back into plain data. Judges nothing. All chapters.
 
 An outcome is one of
     {"value": plain data, "printed": text}
@@ -17,15 +17,23 @@ import signal
 import threading
 import traceback
 import types
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 from mini_vllm.grading.exercise import Case, Exercise
 
 MAX_RESULT_CHARS = 1_000_000
 MAX_PRINTED_CHARS = 2_000
-DICT_VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
-LAZY: tuple[type, ...] = (types.GeneratorType, range, map, filter, zip, *DICT_VIEWS)
+MOST_ITEMS = MAX_RESULT_CHARS  # of a lazy sequence; an endless one ends there
+LARGEST_INT = 10**300
+DICTS = (dict, defaultdict, OrderedDict, Counter)
+VIEWS: tuple = ({}.keys(), {}.values(), {}.items(), iter([]), iter(()), iter({}), iter(range(0)), reversed([]))
+LAZY = {types.GeneratorType, range, map, filter, zip, enumerate, reversed, *map(type, VIEWS)}
+ARRAYS = ("numpy", "torch")  # whose scalars and arrays have tolist()
+TO_BE_FILLED_IN = "there is still a … in it, the mark for what is to be filled in"
 
 
 class NotPlain(Exception):
@@ -42,23 +50,46 @@ def to_plain(value: Any) -> Any:
     The test is type(x) is …, not isinstance: an object of the learner's own could claim to equal everything.
     """
     kind = type(value)
-    if value is None or kind in (bool, int, str):
+    if value is None or kind in (bool, str):
+        return value
+    if kind is int:
+        if abs(value) > LARGEST_INT:
+            raise NotPlain("the result holds a whole number of over 300 digits")
         return value
     if kind is float:
         if not math.isfinite(value):
             raise NotPlain(f"the result holds {value!r}, which is no finite number")
         return value
-    if kind in (list, tuple):
+    if kind in (list, tuple, deque):
         return [to_plain(item) for item in value]
-    if kind is dict:
-        if any(type(key) is not str for key in value):
-            raise NotPlain("the result is a dict with keys that are no strings")
-        return {key: to_plain(item) for key, item in value.items()}
-    if kind in LAZY:
-        return to_plain(list(itertools.islice(value, MAX_RESULT_CHARS)))
-    if kind.__module__ == "numpy" and hasattr(value, "tolist"):
+    if issubclass(kind, tuple) and hasattr(kind, "_fields"):  # a named tuple, read as the tuple that it is
+        return [to_plain(item) for item in tuple.__iter__(value)]
+    if kind in DICTS:
+        return {_key(key): to_plain(item) for key, item in value.items()}
+    if kind in LAZY or kind.__module__ == "itertools":
+        return to_plain(list(itertools.islice(value, MOST_ITEMS)))
+    if kind.__module__ in ARRAYS and hasattr(value, "tolist"):
         return to_plain(value.tolist())
+    if kind in (Fraction, Decimal):
+        return to_plain(float(value))
+    if value is ...:
+        raise NotPlain(TO_BE_FILLED_IN)
+    if kind in (set, frozenset):
+        raise NotPlain("the result holds a set, which has no order; return a list")
     raise NotPlain(f"the result holds an object of type {kind.__name__}; return numbers, strings, lists and dicts")
+
+
+def _key(key: Any) -> str:
+    plain = to_plain(key)
+    if type(plain) is not str:
+        raise NotPlain(f"the result is a dict with the key {plain!r}, which is no string")
+    return plain
+
+
+def _is_blank(value: Any) -> bool:
+    """A value as it was given to the learner: …, or nothing but … in it."""
+    items = value.values() if type(value) is dict else value if type(value) in (list, tuple) else [value]
+    return len(items) > 0 and all(item is ... for item in items)
 
 
 class _Printed(io.TextIOBase):
@@ -77,7 +108,10 @@ def call_once(exercise: Exercise, fn: Callable, case: Case) -> dict:
     printed = _Printed()
     try:
         with contextlib.redirect_stdout(printed):
-            value = to_plain(fn(*exercise.arguments(case)))
+            result = exercise.result_of(fn, case)
+            if exercise.takes_value and _is_blank(result):
+                return {"stub": True}
+            value = to_plain(result)
         if len(json.dumps(value)) > MAX_RESULT_CHARS:
             raise NotPlain(f"the result has over {MAX_RESULT_CHARS:,} characters")
     except NotImplementedError:

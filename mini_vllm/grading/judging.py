@@ -79,7 +79,9 @@ def explain(exercise: Exercise, cases: list[Case], outcomes: list[dict]) -> str 
     """The sentence of the known mistake that would give the learner's results in every single case, if there is one."""
     from mini_vllm.grading.reference import mistakes
 
-    answered = [(case, outcome["value"]) for case, outcome in zip(cases, outcomes, strict=False) if "value" in outcome]
+    if not all("value" in outcome for outcome in outcomes):
+        return None
+    answered = [(case, outcome["value"]) for case, outcome in zip(cases, outcomes, strict=False)]
     for sentence, wrong_answer in mistakes(exercise.exercise_id):
         if all(_agree(exercise, case, value, wrong_answer) for case, value in answered):
             return sentence

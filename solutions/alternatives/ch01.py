@@ -123,6 +123,43 @@ def continuous_schedule(requests, num_slots):
     return history
 """,
     ),
+    "b1-dict-first": (
+        "c01-b1",
+        "joins rows and tokens in a dict, then goes through the plan; numpy integers, a defaultdict",
+        """
+# EXERCISE c01-b1
+from collections import defaultdict
+import numpy as np
+def deliver(plan, rows, sampled, prompt_left):
+    of = {name: np.int64(token) for name, token in zip(rows, sampled)}
+    sent = defaultdict(int)
+    for name in plan:
+        if not prompt_left[name]:
+            sent[name] = of[name]
+    return sent
+""",
+    ),
+    "e3-generator": (
+        "c01-e3",
+        "a generator of tuples that walks a timeline of events; arrivals as a dict",
+        """
+# EXERCISE c01-e3
+def continuous_schedule(requests, num_slots):
+    total = {name: n for name, _, n in requests}
+    came = {name: step for name, step, _ in requests}
+    age, queue, step = {}, list(total), 0
+    while queue or age:
+        ready = [name for name in queue if came[name] <= step][: num_slots - len(age)]
+        queue = [name for name in queue if name not in ready]
+        age.update(dict.fromkeys(ready, 0))
+        yield tuple(age)
+        for name in list(age):
+            age[name] += 1
+            if age[name] == total[name]:
+                age.pop(name)
+        step += 1
+""",
+    ),
     "b1-by-index": (
         "c01-b1",
         "looks up each request's row",

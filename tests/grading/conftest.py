@@ -5,20 +5,30 @@ from pathlib import Path
 
 import pytest
 
-from mini_vllm.grading.bank import find_exercise
+from mini_vllm.grading.bank import chapter_of, find_exercise
 from mini_vllm.grading.calling import call_all
 from mini_vllm.grading.judging import Verdict, judge
 from mini_vllm.grading.overlay import find_answers, read_notebook
+from tools.mutant_table import mutants_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def load(folder: str, chapter: str, name: str) -> dict:
+    """MUTANTS or ALTERNATIVES of a chapter."""
+    if name == "MUTANTS":
+        return mutants_of(ROOT / "solutions" / folder, chapter)
     return runpy.run_path(str(ROOT / "solutions" / folder / f"{chapter}.py"))[name]
 
 
+def notebook(folder: str, chapter: str) -> dict:
+    """The notebook of a chapter such as ch01 in solutions/, exercises/ or notebooks/."""
+    [path] = (ROOT / folder).glob(f"{chapter[2:]}-*.ipynb")
+    return read_notebook(path)
+
+
 def define(exercise_id: str, source: str):
-    """The function that a learner's cell defines."""
+    """The function, class or value that a learner's cell defines."""
     namespace: dict = {"__name__": "__main__"}
     exec(compile(source, f"<cell of {exercise_id}>", "exec"), namespace)
     return namespace[find_exercise(exercise_id).function]
@@ -26,7 +36,7 @@ def define(exercise_id: str, source: str):
 
 def right(exercise_id: str):
     """A right answer as a learner would write it: the solved notebook's."""
-    solved = read_notebook(ROOT / "solutions" / "01-static-batching.ipynb")
+    solved = notebook("solutions", chapter_of(exercise_id))
     return define(exercise_id, find_answers(solved).sources[exercise_id])
 
 

@@ -1,4 +1,4 @@
-"""check, hint, predict and progress as a notebook sees them."""
+"""check and the judge behind it, as a notebook sees them: functions, values, blanks, mistakes."""
 
 import json
 
@@ -7,24 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mini_vllm.errors import GradingError
-from mini_vllm.grading import (
-    GradeFailed,
-    check,
-    feedback,
-    hint,
-    ledger,
-    load_progress,
-    predict,
-    progress,
-    reveal,
-    save_progress,
-)
+from mini_vllm.grading import GradeFailed, check, feedback, hint, hints
 from mini_vllm.grading.bank import chapter_module, find_exercise
-from mini_vllm.grading.calling import NotPlain, call_all, to_plain
+from mini_vllm.grading.calling import NotPlain, call_all, call_once, to_plain
+from mini_vllm.grading.checkers import one_of, parts, sequence
+from mini_vllm.grading.exercise import KINDS, Exercise
 from mini_vllm.grading.judging import explain, judge
+from mini_vllm.grading.quantities import numeric
 from mini_vllm.grading.reference import answer
 
 from .conftest import right
+
+
+@pytest.fixture(autouse=True)
+def no_hint_seen(monkeypatch):
+    monkeypatch.setattr(hints, "_shown", {})
 
 
 def test_a_right_answer_prints_one_line(capsys):
@@ -37,7 +34,7 @@ def test_a_wrong_answer_shows_case_values_and_the_next_hint():
         check("c01-e1", lambda output_lens, batch_size: 0.5)
     message = str(caught.value)
     assert "static_waste([3], 1)\n  expected 0, got 0.5" in message
-    assert message.endswith('Next hint: hint("c01-e1")')
+    assert message.endswith('Next hint, the idea: hint("c01-e1")')
     assert caught.value._render_traceback_() == message.splitlines()
 
 
@@ -80,58 +77,11 @@ def test_unknown_ids_and_values_instead_of_functions():
         check("c01-e1", 0.3)
 
 
-def test_hints_come_one_after_the_other(capsys, monkeypatch):
-    monkeypatch.setattr(feedback, "_hints_shown", {})
-    for number in (1, 2, 3, 3):
-        hint("c01-e2")
-        assert capsys.readouterr().out.startswith(f"Hint {number} of 3:")
-    hint("c01-e2", 1)
-    assert "Hint 1 of 3" in capsys.readouterr().out
-    with pytest.raises(ValueError, match="1 to 3"):
-        hint("c01-e2", 4)
-
-
-def test_predict_and_reveal(capsys):
-    reveal("never asked", 3)
-    assert "it is 3" in capsys.readouterr().out
-    predict("waste", 0.25)
-    reveal("waste", 0.3)
-    assert "you said 0.25, it is 0.3, 0.05 more than you said" in capsys.readouterr().out
-    predict("steps", steps=5)
-    reveal("steps", 5)
-    assert capsys.readouterr().out.endswith("exactly.\n")
-    with pytest.raises(ValueError, match="one value"):
-        predict("waste")
-
-
-@pytest.mark.parametrize("guess", [3, 0.5, [3, 1], "the door", True])
-def test_a_guess_is_plain(guess, capsys):
-    predict("any", it=guess)
-    assert "noted" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("guess", [..., None, len, {"a": 1}, {3}])
-def test_what_cannot_be_a_guess_is_refused(guess):
-    for arguments in [{"values": (guess,), "named": {}}, {"values": (), "named": {"steps": guess}}]:
-        with pytest.raises(ValueError, match=r"takes a number, a list, a string, True or False, not \w+"):
-            predict("any", *arguments["values"], **arguments["named"])
-
-
-def test_progress_survives_a_file_and_a_folder_that_cannot_be_written(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(ledger, "_passed", {})
-    monkeypatch.delenv("PYTEST_VERSION", raising=False)
-    monkeypatch.setenv("MINI_VLLM_PROGRESS", str(tmp_path / "deep" / "progress.json"))
-    progress()
-    assert "Nothing passed yet" in capsys.readouterr().out
-    check("c01-e1", right("c01-e1"))
-    assert json.loads((tmp_path / "deep" / "progress.json").read_text())["c01-e1"]["points"] == 10
-    save_progress(tmp_path / "mine.json")
-    monkeypatch.setattr(ledger, "_passed", {})
-    monkeypatch.setenv("MINI_VLLM_PROGRESS", "/proc/nowhere/progress.json")
-    load_progress(tmp_path / "mine.json")
-    check("c01-b1", right("c01-b1"))
-    progress()
-    assert "2 passed, 25 points" in capsys.readouterr().out
+def test_after_the_hints_were_seen_check_names_the_next():
+    for step in ("the shape", "the pseudo-code", "You have seen all three hints"):
+        hint("c01-e1")
+        with pytest.raises(GradeFailed, match=step):
+            check("c01-e1", lambda output_lens, batch_size: 0.5)
 
 
 def test_only_plain_data_is_an_answer():
@@ -144,6 +94,103 @@ def test_only_plain_data_is_an_answer():
     for value in (float("nan"), float("inf"), MyInt(3), {1: 2}, {1}, object()):
         with pytest.raises(NotPlain):
             to_plain(value)
+
+
+# --- exercises whose answer is a value ------------------------------------------------------------------------
+
+BASE = {"stars": 1, "points": 5, "minutes": 5, "needs": "chapter 2", "hints": ("a", "b", "c")}
+PREDICT = Exercise(
+    exercise_id="c99-e1",
+    title="The first steps",
+    kind="predict",
+    function="first_steps",
+    compare=sequence("step"),
+    **BASE,
+)
+ANALYSE = Exercise(
+    exercise_id="c99-e2", title="What binds?", kind="analyse", function="findings", **BASE,
+    compare=parts(bound=one_of("memory", "compute"), step=numeric("ms")),
+)  # fmt: skip
+RIGHT = {"c99-e1": [["A", "B"], ["A", "C"]], "c99-e2": {"bound": "memory", "step": 14.0}}
+
+
+@pytest.fixture
+def values(monkeypatch):
+    exercises = {"c99-e1": PREDICT, "c99-e2": ANALYSE}
+    monkeypatch.setattr(feedback, "find_exercise", exercises.__getitem__)
+    monkeypatch.setattr(hints, "find_exercise", exercises.__getitem__)
+    monkeypatch.setattr("mini_vllm.grading.reference.answer", lambda name: lambda: RIGHT[name])
+    monkeypatch.setattr(
+        "mini_vllm.grading.reference.mistakes", lambda name: [("As in static batching.", lambda: [["A", "B"], ["A"]])]
+    )
+    monkeypatch.setattr(feedback, "hidden_modules", lambda ids: [])
+
+
+def test_a_value_is_checked_as_it_is(values, capsys):
+    check("c99-e1", (("A", "B"), ["A", "C"]))
+    assert capsys.readouterr().out == "c99-e1 ✓ 5 points\n"
+    check("c99-e2", {"bound": "memory", "step": 14})
+    assert capsys.readouterr().out == "c99-e2 ✓ 5 points\n"
+    with pytest.raises(
+        GradeFailed, match=r"(?s)first_steps\n  first difference in step 1: expected .*As in static batching"
+    ):
+        check("c99-e1", [["A", "B"], ["A"]])
+    with pytest.raises(
+        GradeFailed, match=r"step: expected 14 ms, got 0\.014: off by 1000: seconds instead of milliseconds"
+    ):
+        check("c99-e2", {"bound": "memory", "step": 0.014})
+    with pytest.raises(GradeFailed, match=r'a function; the answer is a value: write check\("c99-e1", first_steps\)'):
+        check("c99-e1", len)
+
+
+@pytest.mark.parametrize(
+    ("name", "blank"), [("c99-e1", ...), ("c99-e2", {"bound": ..., "step": ...}), ("c99-e1", [..., ...])]
+)
+def test_a_blank_value_is_not_started(values, capsys, name, blank):
+    check(name, blank)
+    assert "not started yet" in capsys.readouterr().out
+
+
+def test_a_half_filled_value_is_told_so(values):
+    with pytest.raises(GradeFailed, match="to be filled in"):
+        check("c99-e2", {"bound": "memory", "step": ...})
+
+
+def test_in_a_graded_kernel_a_value_is_only_written_down(values, capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv(feedback.GRADED_FOLDER, str(tmp_path))
+    monkeypatch.delattr("mini_vllm.grading.reference.answer")
+    (tmp_path / "cases.json").write_text(json.dumps({"cases": {"c99-e1": PREDICT.cases(7)}, "limit_s": None}))
+    check("c99-e1", [["Z"]])
+    assert json.loads((tmp_path / "answers.jsonl").read_text()) == {
+        "exercise": "c99-e1", "outcomes": [{"value": [["Z"]], "printed": ""}],
+    }  # fmt: skip
+    assert capsys.readouterr().out == "c99-e1 ✓ 5 points\n"
+
+
+def test_the_label_says_all_in_one_line():
+    assert PREDICT.label == "★ · predict · 5 points · 5 minutes · CPU · needs: chapter 2"
+    assert KINDS == ("predict", "analyse", "code", "bug hunt", "extend")
+    with pytest.raises(ValueError, match="of kind 'riddle'; there are predict"):
+        Exercise(**{**vars(PREDICT), "kind": "riddle"})
+    with pytest.raises(ValueError, match="draws 2 cases; it should be 1"):
+        Exercise(**{**vars(PREDICT), "draw_cases": lambda rng: [[], []]}).cases(1)
+
+
+def test_a_return_that_is_missing_is_asked_for():
+    with pytest.raises(GradeFailed, match="is a return missing"):
+        check("c01-e1", lambda output_lens, batch_size: None)
+
+
+def test_a_mistake_is_named_only_if_it_explains_every_case():
+    exercise = find_exercise("c01-e1")
+    cases = exercise.cases(1)
+    outcomes = [{"refused": "the result holds nan, which is no finite number"}] * len(cases)
+    assert explain(exercise, cases, outcomes) is None
+    assert judge(exercise, cases, outcomes).message.splitlines()[2:] == [
+        "  the result holds nan, which is no finite number"
+    ]
+    outcomes = [call_once(exercise, lambda o, b: 1 - sum(o) / (b * max(o)), case) for case in cases]
+    assert explain(exercise, cases, outcomes) is None, "right for one batch only is no known mistake"
 
 
 def test_a_time_limit_names_the_case_even_for_code_that_catches_exceptions():

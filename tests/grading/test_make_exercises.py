@@ -9,9 +9,11 @@ import subprocess
 import pytest
 
 from mini_vllm.grading import overlay
+from mini_vllm.grading.bank import chapters
+from mini_vllm.grading.exercise import Exercise
 from mini_vllm.grading.overlay import code_cells, read_notebook, source_of
 
-from .conftest import ROOT
+from .conftest import ROOT, load
 
 spec = importlib.util.spec_from_file_location("make_exercises", ROOT / "tools" / "make_exercises.py")
 make_exercises = importlib.util.module_from_spec(spec)
@@ -45,6 +47,71 @@ def test_same_bytes_on_every_run_and_check_sees_a_change(repository, capsys):
     assert capsys.readouterr().out.count("is not what") == 2
     assert make_exercises.main([], repository) == 0
     assert path.read_bytes() == first and not (repository / "exercises" / "99-left-over.ipynb").exists()
+
+
+def test_nothing_of_the_editor_or_the_machine_gets_in(repository):
+    solution = repository / "solutions" / SOLUTION.name
+    nb = read_notebook(solution)
+    nb["metadata"] = {
+        "language_info": {"name": "python", "version": "3.13.9"},
+        "kernelspec": {"name": "mine", "display_name": "My Python", "language": "python"},
+        "colab": {"provenance": []},
+        "widgets": {},
+    }
+    nb["nbformat_minor"] = 4
+    for cell in nb["cells"]:
+        cell["metadata"] |= {"collapsed": True, "id": "x7", "execution": {"iopub.execute_input": "2026-01-01T10:00:00"}}
+        cell["attachments"] = {}
+        for output in cell.get("outputs", []):
+            output["metadata"] = {"started": "10:00"}
+    solution.write_text(json.dumps(nb), encoding="utf-8")
+    assert make_exercises.main([], repository) == 0
+    made = repository / "exercises" / SOLUTION.name
+    assert made.read_bytes() == (ROOT / "exercises" / SOLUTION.name).read_bytes()
+
+    nb = json.loads(made.read_text(encoding="utf-8"))
+    assert nb["metadata"] == make_exercises.NOTEBOOK_METADATA and "version" not in nb["metadata"]["language_info"]
+    for cell in nb["cells"]:
+        assert cell.keys() <= {"cell_type", "id", "metadata", "source", "outputs", "execution_count"}
+        assert cell["metadata"].keys() <= {"tags"}
+        assert all(output.keys() == {"name", "output_type", "text"} for output in cell.get("outputs", []))
+
+
+def answer_cell(kind: str, name: str, monkeypatch):
+    """A stub maker for an exercise of this kind."""
+    made = Exercise(
+        exercise_id="c99-e1", title="T", kind=kind, function=name, stars=1, points=5, minutes=5, needs="chapter 1",
+        hints=("", "", ""), compare=lambda *_: None, draw_cases=lambda rng: [],
+    )  # fmt: skip
+    monkeypatch.setattr(make_exercises, "find_exercise", lambda exercise_id: made)
+    return lambda source: make_exercises.stub(source, "c99-e1")
+
+
+def test_stubs_of_every_kind(monkeypatch):
+    function = "def plan(x):\n    ### BEGIN SOLUTION\n    return x\n    ### END SOLUTION\n"
+    for kind in ("code", "bug hunt"):
+        stub = answer_cell(kind, "plan", monkeypatch)
+        assert stub(function) == 'def plan(x):\n    raise NotImplementedError("c99-e1: write plan")\n'
+    block = "        ### BEGIN SOLUTION\n        return 1\n        ### END SOLUTION\n"
+    method = f"class Mine(Stage):\n    def plan(self):\n{block}"
+    stub = answer_cell("extend", "Mine", monkeypatch)
+    assert stub(method).endswith('    def plan(self):\n        raise NotImplementedError("c99-e1: write Mine")\n')
+    for kind in ("predict", "analyse"):
+        stub = answer_cell(kind, "steps", monkeypatch)
+        assert stub("### BEGIN SOLUTION\nsteps = [1]\n### END SOLUTION\n") == "steps = ...  # your answer\n"
+        given = '### BEGIN SOLUTION\nsteps = {"a": 1}\n### GIVEN\n# steps = {"a": ...}\n### END SOLUTION\n'
+        assert stub(given) == 'steps = {"a": ...}\n'
+        with pytest.raises(make_exercises.Malformed, match="does not define steps"):
+            stub(function)
+
+
+def test_the_table_of_mutants_says_what_each_author_is_told():
+    table = (ROOT / make_exercises.MUTANT_TABLE).read_text(encoding="utf-8")
+    for chapter in chapters():
+        for mutant in load("mutants", chapter, "MUTANTS").values():
+            [row] = [line for line in table.splitlines() if line.startswith(f"| {mutant.mistake} |")]
+            assert mutant.says.replace("<", "&lt;") in row
+    assert all(line.count("|") == 3 for line in table.splitlines() if line.startswith("|"))
 
 
 def worked_in(path, exercise_id="c01-e1", mine="    return 1 - sum(output_lens) / paid") -> bytes:
@@ -165,6 +232,7 @@ def test_an_exercise_shows_no_answer_and_keeps_what_checks_print():
         ("c01-e1 ✓ 40", "c01-e1 ✓ 39", "run tools/execute.py"),
         ('check("c01-e1", static_waste)', 'check("c01-e2", bucket)', "differ|printed"),
         ("def static_waste(", "def waste(", "does not define static_waste"),
+        ("★ · code · 10 points", "★ · code · 11 points", "put under its title"),
     ],
 )
 def test_a_malformed_solution_is_refused_with_the_reason(repository, capsys, find, put, says):

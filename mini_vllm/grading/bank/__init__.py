@@ -3,6 +3,7 @@
 import re
 from importlib import import_module
 from importlib.util import find_spec
+from pkgutil import iter_modules
 
 from mini_vllm.errors import GradingError
 from mini_vllm.grading.exercise import Exercise
@@ -24,6 +25,11 @@ def chapter_module(chapter: str):
     if find_spec(name) is None:
         raise GradingError(f"no graded exercises are known for {chapter}; is this mini_vllm older than the notebook?")
     return import_module(name)
+
+
+def chapters() -> list[str]:
+    """The chapters with graded exercises, in order: ch01, …"""
+    return sorted(module.name for module in iter_modules(__path__))
 
 
 def find_exercise(exercise_id: str) -> Exercise:

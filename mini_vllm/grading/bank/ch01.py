@@ -3,8 +3,10 @@
 import random
 import string
 
-from mini_vllm.grading.checkers import all_of, exact, first_difference, is_number, kind_of, numeric
+from mini_vllm.grading.checkers import all_of, exact, is_number, kind_of, sequence, shown
 from mini_vllm.grading.exercise import NUM_CASES, Case, Exercise
+from mini_vllm.grading.properties import each_once, least
+from mini_vllm.grading.quantities import numeric
 
 # Whatever could answer an exercise by itself: the chapter's batchers, and everything that holds a scheduler.
 HIDDEN = ["mini_vllm.batching", "mini_vllm.core", "mini_vllm.sim", "mini_vllm.engine", "mini_vllm.stages"]
@@ -25,10 +27,6 @@ def draw_waste_cases(rng: random.Random) -> list[Case]:
     return draw_lengths([[[3], 1], [[4, 1], 2], [[5], 4], [[2, 2, 2], 2], [[4, 1, 1, 1], 2]], rng)
 
 
-def compare_waste(case: Case, got, expected: float) -> str | None:
-    return numeric(got, expected)
-
-
 STATIC_WASTE = Exercise(
     exercise_id="c01-e1",
     title="The waste of a static batch",
@@ -37,19 +35,19 @@ STATIC_WASTE = Exercise(
     stars=1,
     points=10,
     minutes=10,
+    needs="the section “How much is wasted?”",
     hints=(
         "Count, then divide once at the end: the slot-steps that the run pays for, and those in which a request "
         "advances.",
         "A batch costs batch_size × its longest request, whether its slots are taken or not. The useful part is "
         "the sum of all output lengths. The answer is 1 - useful / paid.",
-        "paid = 0\n"
-        "for each start in 0, batch_size, 2 * batch_size, …:\n"
-        "    batch = output_lens[start : start + batch_size]\n"
-        "    paid += batch_size * max(batch)\n"
-        "return 1 - sum(output_lens) / paid",
+        "paid starts at 0\n"
+        "for each batch, which is the next batch_size entries of output_lens:\n"
+        "    paid grows by batch_size times the longest entry\n"
+        "the answer is 1 minus (all entries added up, divided by paid)",
     ),
     draw_cases=draw_waste_cases,
-    compare=compare_waste,
+    compare=numeric("share"),
     essence=lambda case, value: round(value, 9),
 )
 
@@ -72,31 +70,25 @@ def batches_are_lists_of_indices(case: Case, got, expected) -> str | None:
     for batch in got:
         for index in batch:
             if type(index) is not int or not 0 <= index < len(case[0]):
-                return f"{kind_of(index)} stands for no request: indices go from 0 to {len(case[0]) - 1}"
+                known = f"indices go from 0 to {len(case[0]) - 1}" if case[0][1:] else "the only index is 0"
+                length = "; it is a length" if index in case[0] else ""
+                return f"{kind_of(index)} stands for no request, {known}{length}"
     return None
 
 
-def everybody_is_served_once(case: Case, got, expected) -> str | None:
-    served = [index for batch in got for index in batch]
-    for index in range(len(case[0])):
-        if served.count(index) != 1:
-            times = "in no batch" if index not in served else f"in {served.count(index)} places"
-            return f"request {index} is {times}, each must be in exactly one: got {got}"
-    return None
+def indices_in(batches: list[list[int]]) -> list[int]:
+    return [index for batch in batches for index in batch]
+
+
+def all_indices(case: Case) -> range:
+    return range(len(case[0]))
 
 
 def batches_fit(case: Case, got, expected) -> str | None:
     for number, batch in enumerate(got):
         if not 1 <= len(batch) <= case[1]:
-            return f"batch {number} holds {len(batch)} requests, 1 to {case[1]} are allowed: got {got}"
+            return f"batch {number} holds {len(batch)} requests, 1 to {case[1]} are allowed: got {shown(got)}"
     return None
-
-
-def steps_are_fewest(case: Case, got, expected) -> str | None:
-    mine, fewest = num_steps(case, got), num_steps(case, expected)
-    if mine == fewest:
-        return None
-    return f"got {got}\nthat takes {mine} steps, {fewest} are enough, for example with {expected}"
 
 
 BUCKET = Exercise(
@@ -107,6 +99,7 @@ BUCKET = Exercise(
     stars=2,
     points=15,
     minutes=15,
+    needs="c01-e1",
     hints=(
         "Whoever shares a batch with the longest request costs nothing extra. Whom do you give it as company?",
         "Sort the indices by length, then cut the sorted list into batches. The last batch is often not full. "
@@ -115,7 +108,12 @@ BUCKET = Exercise(
         "return [order[start : start + batch_size] for start in 0, batch_size, 2 * batch_size, …]",
     ),
     draw_cases=draw_bucket_cases,
-    compare=all_of(batches_are_lists_of_indices, everybody_is_served_once, batches_fit, steps_are_fewest),
+    compare=all_of(
+        batches_are_lists_of_indices,
+        each_once(indices_in, all_indices, "request", "batch"),
+        batches_fit,
+        least(num_steps, "steps"),
+    ),
     essence=lambda case, value: (sum(len(batch) for batch in value), num_steps(case, value)),
 )
 
@@ -143,13 +141,6 @@ def draw_schedule_cases(rng: random.Random) -> list[Case]:
     return cases
 
 
-def compare_schedules(case: Case, got, expected: list[list[str]]) -> str | None:
-    complaint = first_difference(got, expected, "step")
-    if complaint and type(got) is list:
-        return f"{complaint}\nexpected {expected}\ngot      {got}"
-    return complaint
-
-
 CONTINUOUS_SCHEDULE = Exercise(
     exercise_id="c01-e3",
     title="Continuous batching from scratch",
@@ -158,6 +149,7 @@ CONTINUOUS_SCHEDULE = Exercise(
     stars=3,
     points=20,
     minutes=25,
+    needs="the section “Build: the door”",
     hints=(
         "A loop over steps. In each: who has arrived, who may join, who advances, who is done? The order of these "
         "four questions is the whole exercise.",
@@ -167,13 +159,14 @@ CONTINUOUS_SCHEDULE = Exercise(
         "step = 0\n"
         "while somebody is still to come, waiting or running:\n"
         "    move those whose arrival_step == step to the end of waiting\n"
-        "    while waiting and fewer than num_slots are running: the first of waiting joins running\n"
+        "    while somebody waits and a slot is free:\n"
+        "        the first of waiting joins running\n"
         "    write down the ids in running (maybe none)\n"
         "    each running request has one token less to come; take out those with 0\n"
         "    step += 1",
     ),
     draw_cases=draw_schedule_cases,
-    compare=compare_schedules,
+    compare=sequence("step"),
     prepare=lambda case: ([tuple(request) for request in case[0]], case[1]),
 )
 
@@ -204,13 +197,15 @@ def compare_deliveries(case: Case, got, expected: dict[str, int]) -> str | None:
         return f"expected a dict of request id and token, got {kind_of(got)}"
     for name in rows:
         if name not in got and name in expected:
-            return f"{name} gets nothing, token {expected[name]} was computed in its row"
+            return f"{name} gets nothing, but token {expected[name]} was computed in its row"
+        if name in got and name not in expected and got[name] is None:
+            return f"{name} has no token yet and gets None: leave out whoever has none"
         if name in got and name not in expected:
             return (
                 f"{name} gets token {got[name]!r}, but {prompt_left[name]} tokens of its prompt are still to be "
                 "computed: no token of its answer exists yet"
             )
-        if name in got and exact(got[name], expected[name]):
+        if name in got and exact(case, got[name], expected[name]):
             value = got[name]
             owner = rows[sampled.index(value)] if is_number(value) and value in sampled else None
             whose = f"the token from the row of {owner}" if owner else "a token that nobody computed"
@@ -227,6 +222,7 @@ DELIVER = Exercise(
     stars=2,
     points=15,
     minutes=15,
+    needs="c01-e3",
     hints=(
         "Take step 8 of the log and do by hand what the function does. Then do the same with step 9.",
         "Two things are wrong. One: which list says whose row sampled[i] came from? Two: which request of step 9 "

@@ -31,6 +31,16 @@ def mean_and_empty_slots_forgotten(output_lens: list[int], batch_size: int) -> f
     return statistics.fmean(1 - sum(batch) / (len(batch) * max(batch)) for batch in _batches(output_lens, batch_size))
 
 
+def empty_slots_only_paid(output_lens: list[int], batch_size: int) -> float:
+    idle = sum(len(batch) * max(batch) for batch in _batches(output_lens, batch_size)) - sum(output_lens)
+    return idle * (1 - static_waste(output_lens, batch_size)) / sum(output_lens)
+
+
+def waste_of_the_useful(output_lens: list[int], batch_size: int) -> float:
+    waste = static_waste(output_lens, batch_size)
+    return waste / (1 - waste)
+
+
 def one_longest_for_all(output_lens: list[int], batch_size: int) -> float:
     paid = batch_size * len(_batches(output_lens, batch_size)) * max(output_lens)
     return 1 - sum(output_lens) / paid
@@ -133,6 +143,10 @@ def deliver_as_given(plan, rows, sampled, prompt_left) -> dict[str, int]:
     return dict(zip(plan, sampled, strict=True))
 
 
+def deliver_filtered_first(plan, rows, sampled, prompt_left) -> dict[str, int]:
+    return dict(zip([name for name in rows if prompt_left[name] == 0], sampled, strict=False))
+
+
 def deliver_sorted(plan, rows, sampled, prompt_left) -> dict[str, int]:
     return deliver(plan, sorted(rows), sampled, prompt_left)
 
@@ -171,7 +185,15 @@ MISTAKES = {
             one_longest_for_all,
         ),
         ("That is the useful share. The waste is the rest: 1 minus it.", lambda o, b: 1 - static_waste(o, b)),
-        ("That is in percent. A share lies between 0 and 1.", lambda o, b: 100 * static_waste(o, b)),
+        (
+            "That divides by the useful slot-steps only. The share is one of all slot-steps that are paid for.",
+            waste_of_the_useful,
+        ),
+        (
+            "All slot-steps are counted, but of those in which nobody advances the empty slots of the last batch are "
+            "missing.",
+            empty_slots_only_paid,
+        ),
     ],
     "c01-e2": [
         (
@@ -198,6 +220,11 @@ MISTAKES = {
         ),
         ("Steps in which nobody advances are left out. An idle step is an empty list.", gaps_left_out),
         (
+            "Every step shows how it was at the end. Write down a copy, list(running): what is kept itself goes on "
+            "changing.",
+            lambda r, s: [[] for _ in continuous_schedule(r, s)],
+        ),
+        (
             "Requests join before they have arrived. In step k only those with arrival_step <= k are there.",
             all_there_at_once,
         ),
@@ -220,6 +247,11 @@ MISTAKES = {
             "Unfinished prompts get nothing now, as it should be. But tokens are still handed out in the plan's order, "
             "and they were computed in the order of the rows.",
             deliver_in_plan_order,
+        ),
+        (
+            "Unfinished prompts are taken out before rows and tokens are joined: every token after them moves up. Join "
+            "first, leave out afterwards.",
+            deliver_filtered_first,
         ),
         (_SORTED, deliver_sorted),
         (_SORTED + " And a row whose prompt is not through is sampled too.", deliver_all_sorted),
