@@ -1,9 +1,7 @@
 """The `mini-vllm` command. Knows which part does what; every command is a few lines over it."""
 
 import json
-import os
 import sys
-import webbrowser
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -16,8 +14,11 @@ from mini_vllm.errors import (
     MiniVLLMError,
     MissingDependencyError,
     PromptTooLongError,
-    TraceFormatError,
 )
+from mini_vllm.output_file import refuse_if_not_writable
+from mini_vllm.sim.command import simulate
+from mini_vllm.trace.command import app as trace_app
+from mini_vllm.trace.command import play
 
 app = typer.Typer(
     help="mini_vllm: the engine of the course 'Every Step a New Batch'.",
@@ -52,16 +53,6 @@ def _make_llm(model: str, dtype: Dtype):
             "`make chat`, or install the extra: pip install -e '.[engine]'"
         ) from error
     return LLM(model, dtype=dtype.value)
-
-
-def _refuse_if_not_writable(path: Path, option: str) -> None:
-    """Before the work whose result is to go there."""
-    if path.is_dir():
-        raise ConfigError(f"{option} {path} is a folder; give the name of a file in it")
-    if not path.parent.is_dir():
-        raise ConfigError(f"{option} {path}: there is no folder {path.parent}; make it, or give another file")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise ConfigError(f"{option} {path}: you may not write there; give another file")
 
 
 @app.command()
@@ -107,7 +98,7 @@ def generate(
     from mini_vllm.sampling_params import SamplingParams
 
     if trace:
-        _refuse_if_not_writable(trace, "--trace")
+        refuse_if_not_writable(trace, "--trace")
     prompts = prompts or _prompts_from_standard_input()
     params = SamplingParams(max_tokens=max_tokens)
     llm = _make_llm(model, dtype)
@@ -203,41 +194,55 @@ def _answered(llm, asked: list[dict], params) -> list[dict]:
     return [*asked, {"role": "assistant", "content": answer}]
 
 
-@app.command()
-def play(
-    file: Annotated[Path, typer.Argument(help="A trace: JSON lines, as `generate --trace` writes them.")],
-    out: Annotated[Path | None, typer.Option(help="Where to write the page; beside the trace by default.")] = None,
-    open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open it in the browser.")] = True,
-):
-    """Open a trace in the step player."""
-    from mini_vllm.viz.player import StepPlayer
-
-    if not file.exists():
-        raise TraceFormatError(f"{file} does not exist; make one with `mini-vllm generate … --trace {file}`")
-    if file.is_dir():
-        raise TraceFormatError(f"{file} is a folder; give a trace in it, as `mini-vllm generate … --trace` writes them")
-    page = out or file.with_suffix(".html")
-    _refuse_if_not_writable(page, "--out")
-    StepPlayer(file).save(page)
-    typer.echo(f"player: {page}")
-    if open_browser:
-        webbrowser.open(page.resolve().as_uri())
+app.command()(play)
+app.command()(simulate)
+app.add_typer(trace_app, name="trace")
 
 
-@app.command()
+class Backend(StrEnum):
+    """Where notebooks are graded."""
+
+    local = "local"
+    ray = "ray"
+
+
+GRADE_EPILOG = "Exit code: 0 all could be graded, whatever their marks; 1 some could not; 2 nothing was graded."
+
+
+@app.command(epilog=GRADE_EPILOG)
 def grade(
     paths: Annotated[list[Path], typer.Argument(help="Exercise notebooks, or folders of them.")],
-    json_out: Annotated[Path | None, typer.Option("--json", help="Write the report as JSON to this file.")] = None,
+    json_out: Annotated[Path | None, typer.Option("--json", help="Write everything as JSON to this file.")] = None,
+    csv_out: Annotated[Path | None, typer.Option("--csv", help="Write a spreadsheet, one row a notebook.")] = None,
+    gradescope: Annotated[Path | None, typer.Option(help="Write Gradescope's results.json, for one student.")] = None,
+    classroom: Annotated[Path | None, typer.Option(help="Write what GitHub Classroom's reporter reads.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Notebooks at one time; one for each CPU by default.")] = None,
+    backend: Annotated[Backend, typer.Option(help="ray: on the cluster at RAY_ADDRESS.")] = Backend.local,
     seed: Annotated[int | None, typer.Option(help="Seed of the hidden cases; random by default.")] = None,
-    timeout_s: Annotated[int, typer.Option(help="Seconds for one notebook at most.")] = 120,
+    timeout_s: Annotated[int, typer.Option(help="Seconds for one run of one notebook.")] = 120,
+    memory_mb: Annotated[int, typer.Option(help="MiB for one notebook with all its processes.")] = 2048,
+    require_jail: Annotated[
+        bool, typer.Option("--require-jail", help="Grade nothing where a notebook cannot be kept from your files.")
+    ] = False,
     pristine: Annotated[Path | None, typer.Option(help="Folder of the untouched exercise notebooks.")] = None,
 ):
-    """Grade exercise notebooks: your cells, on the untouched notebook, in a fresh process."""
-    from mini_vllm.grading.command import grade_command
+    """Grade exercise notebooks: the marked cells, on the untouched notebook, in a fresh process in a jail."""
+    from mini_vllm.grading.command import Options, grade_command
 
-    if json_out:
-        _refuse_if_not_writable(json_out, "--json")
-    raise typer.Exit(grade_command(paths, json_out, seed, timeout_s, pristine))
+    for option, path in (("json", json_out), ("csv", csv_out), ("gradescope", gradescope), ("classroom", classroom)):
+        if path:
+            refuse_if_not_writable(path, f"--{option}")
+    options = Options(
+        *(json_out, csv_out, gradescope, classroom),
+        seed=seed,
+        timeout_s=timeout_s,
+        memory_mb=memory_mb,
+        pristine=pristine,
+        workers=workers,
+        backend=backend.value,
+        require_jail=require_jail,
+    )
+    raise typer.Exit(grade_command(paths, options))
 
 
 def main():

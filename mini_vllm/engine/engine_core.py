@@ -1,6 +1,6 @@
 """A scheduler and a model runner in one loop. Knows token ids; knows no text. Chapter 14."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from mini_vllm.config import SchedulerConfig
 from mini_vllm.core.kv_cache_manager import KVCacheManager
@@ -10,23 +10,39 @@ from mini_vllm.core.step_loop import StepLoop
 from mini_vllm.engine.model_runner import ModelRunner
 from mini_vllm.errors import DuplicateRequestError, InvalidRequestError, SchedulerContractError
 from mini_vllm.request import Request
-from mini_vllm.trace.recorder import Trace
+from mini_vllm.trace.recorder import Trace, TraceRecorder
 
 
 class EngineCore:
-    """Refuses what can never work, then steps. The trace covers the run since the engine was last idle."""
+    """Refuses what can never work, then steps. The trace covers the run since the engine was last idle.
 
-    def __init__(self, model, config: SchedulerConfig, scheduler_cls: type = Scheduler, attn_backend=None):
+    make_recorder: builds the recorder of each such run; see `StepLoop`.
+    """
+
+    def __init__(
+        self,
+        model,
+        config: SchedulerConfig,
+        scheduler_cls: type = Scheduler,
+        attn_backend=None,
+        make_recorder: Callable[..., TraceRecorder] = TraceRecorder,
+    ):
         self.model = model
         self.config = config
         self.scheduler_cls = scheduler_cls
+        self.make_recorder = make_recorder
         self.runner = ModelRunner(model, config.num_gpu_blocks, config.block_size, attn_backend)
-        self.reset()
+        self.loop = self._new_loop()
+
+    def _new_loop(self) -> StepLoop:
+        scheduler = self.scheduler_cls(self.config)
+        return StepLoop(scheduler, self.config, self.runner.execute, kind="engine", make_recorder=self.make_recorder)
 
     def reset(self) -> None:
         """A fresh scheduler and trace; whatever was under way is dropped. The weights and the KV pool stay."""
+        self.loop.recorder.close()
         self.runner.states.clear()
-        self.loop = StepLoop(self.scheduler_cls(self.config), self.config, self.runner.execute, kind="engine")
+        self.loop = self._new_loop()
 
     @property
     def trace(self) -> Trace:

@@ -19,7 +19,7 @@ def run(*args, stdin=""):
     return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=240)
 
 
-@pytest.mark.parametrize("command", ["", "doctor", "fetch", "model", "generate", "chat", "play", "grade"])
+@pytest.mark.parametrize("command", ["", "doctor", "fetch", "model", "generate", "chat", "play", "trace", "grade"])
 def test_help_helps(command):
     result = run(*command.split(), "--help")
     assert result.returncode == 0
