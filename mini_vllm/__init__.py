@@ -17,6 +17,7 @@ _PUBLIC = {
     "Scheduler": "mini_vllm.core.scheduler",
     "simulate": "mini_vllm.sim.driver",
     "StepPlayer": "mini_vllm.viz.player",
+    "ABPlayer": "mini_vllm.viz.ab_player",
     "MiniVLLMError": "mini_vllm.errors",
 }
 __all__ = [*_PUBLIC, "__version__"]

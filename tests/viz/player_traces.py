@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 SMALL = Path(__file__).with_name("player_small_run.jsonl")
+RECORDINGS = Path(__file__).parent.parent / "data" / "vllm_traces"
 
 
 def small_trace() -> dict:
@@ -84,3 +85,15 @@ def busy_trace(steps=200, seats=8, blocks=64, size=16, budget=48) -> dict:
     requests = {rid: {"arrival_step": 0, "prompt_len": n, "max_tokens": steps} for rid, n in prompt.items()}
     header = {"format": "mini_vllm.trace", "version": 1, "kind": "sim", "requests": requests}
     return {"header": {**header, "config": {**config, "num_gpu_blocks": blocks}}, "steps": records}
+
+
+def crowd_trace():
+    """60 requests in 300 steps, a few at a time, over 2,000 blocks."""
+    steps = []
+    for i in range(300):
+        inside = [f"r{k}" for k in range(60) if 4 * k <= i < 4 * k + 60]
+        outside = [f"r{k}" for k in range(60) if 4 * k - 8 <= i < 4 * k]
+        tables = {rid: [1 + 30 * int(rid[1:]) + n for n in range(1 + i % 5)] for rid in inside}
+        plan = [[rid, 1] for rid in inside]
+        steps.append(record(i, plan, running=inside, waiting=outside, blocks=tables, free=2000 - 5 * len(inside)))
+    return {"header": {"config": {"num_gpu_blocks": 2000, "block_size": 4, "max_num_seqs": 16}}, "steps": steps}

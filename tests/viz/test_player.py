@@ -7,12 +7,15 @@ import re
 
 import pytest
 
+from benchmarks.player import large_run
 from mini_vllm.errors import ConfigError, MiniVLLMError, TraceFormatError
+from mini_vllm.sim.driver import simulate
+from mini_vllm.sim.examples import five_requests
 from mini_vllm.viz import StepPlayer
-from mini_vllm.viz.event_words import wait_words
-from mini_vllm.viz.player_data import changes, player_data, ranges
-from mini_vllm.viz.timeline import build_timeline, read_trace
-from tests.viz.player_traces import SMALL, busy_trace, record, small_trace
+from mini_vllm.viz.player_data import changes, ranges, run_data
+from mini_vllm.viz.records import read_trace
+from mini_vllm.viz.timeline import build_timeline
+from tests.viz.player_traces import RECORDINGS, SMALL, busy_trace, record, small_trace
 
 HOSTILE = "</script><script>alert(1)</script><!--\"'&lt;\u2028\ud800]]></iframe>"
 
@@ -63,7 +66,42 @@ def test_in_static_batching_a_finished_lane_stays_empty_until_the_batch_ends():
 def test_a_cache_hit_moves_the_start_of_the_piece():
     line = timeline(trace_of(record(0, [["A", 2]], new=["A"], computed={"A": [0, 8]}, sampled={"A": [1]})))
     assert line.lane("A").cells[0].before == 6
-    assert player_data(line)["lanes"][0]["jumps"] == "0:6"
+    assert run_data(line)["lanes"][0]["jumps"] == "0:6"
+
+
+def test_a_piece_is_recomputed_up_to_the_most_that_was_ever_lost():
+    """A reached 8 tokens, came back, was evicted at 4: its pieces up to 8 are recomputed, the ninth is new."""
+    pieces = [(0, 8), (0, 4), (0, 4), (4, 4), (8, 1)]
+    steps = []
+    for i, (before, n) in enumerate(pieces):
+        if i in (1, 2):
+            steps.append(record(2 * i - 1, [], preempted=["A"], waiting=["A"], running=[]))
+        done = {"A": [0, before + n] if i in (1, 2) else [before, before + n]}
+        steps.append(record(2 * i, [["A", n]], running=["A"], waiting=[], computed=done))
+    assert kinds(trace_of(*steps), "A") == "p x c x c c d"
+
+
+def test_a_swapped_request_keeps_what_it_computed():
+    steps = [
+        record(0, [["A", 8]], new=["A"], computed={"A": [0, 8]}, sampled={"A": [1]}),
+        record(1, [], swapped_out=["A"], waiting=["A"], running=[]),
+        record(2, [], waiting=["A"], running=[]),
+        record(3, [["A", 1]], swapped_in=["A"], resumed=["A"], running=["A"], waiting=[], computed={"A": [8, 9]}),
+    ]
+    assert kinds(trace_of(*steps), "A") == "p xo s drb"
+    assert "jumps" not in run_data(timeline(trace_of(*steps)))["lanes"][0]
+    assert StepPlayer(trace_of(*steps)).events()[1:] == [
+        "step 1: A swapped out.",
+        "step 2: nothing to do.",
+        "step 3: A is swapped in, decodes.",
+    ]
+
+
+def test_steps_can_be_counted_from_one():
+    player = StepPlayer(small_trace(), count_from=1)
+    assert player.events()[0].startswith("step 1: A, B arrive") and data(player)["steps"] == "1-6"
+    assert player.text().splitlines()[1].strip() == "1"
+    assert "step 0:" in StepPlayer(small_trace()).events()[0]
 
 
 @pytest.mark.parametrize(
@@ -74,6 +112,9 @@ def test_a_cache_hit_moves_the_start_of_the_piece():
         (["", "3", "3,7", "3,7", ""], "1:3;1:+7;2:"),
         (["1", "12"], "0:1;1:12"),
         (["1,2", "1,2,9-11"], "0:1,2;1:+9-11"),
+        (["11,12,13,14", "12,13,14"], "0:11,12,13,14;1:-1"),
+        (["11,12,13,14", "13,14,15"], "0:11,12,13,14;1:-2+15"),
+        (["11,12", "12,11"], "0:11,12;1:12,11"),
     ],
 )
 def test_changes_writes_a_value_only_where_it_changes(values, coded):
@@ -87,106 +128,8 @@ def test_ranges_keeps_the_order():
 
 def test_cuts_count_as_javascript_does():
     """🙂 is one character to Python and two to a JavaScript string."""
-    lane = player_data(timeline(small_trace()))["lanes"][2]
-    assert (lane["text"], lane["cuts"]) == ("🙂 :-)", "0:0;2:2;3:6")
-
-
-# ---- words
-
-
-def test_the_small_run_in_words():
-    assert StepPlayer(SMALL).events() == [
-        "step 0: A, B arrive; A enters, prefills 6 of 6, first token.",
-        "step 1: C arrives; B enters, prefills 3 of 3, first token; C enters, prefills 2 of 4; A decodes.",
-        "step 2: C prefills 2 (4 of 4, first token); A, B decode.",
-        "step 3: C is preempted: A needed another block and 0 were free; "
-        "B is preempted: it needed another block and 0 were free; A decodes; "
-        "A finishes, its 3 blocks are free for the next step.",
-        "step 4: B resumes, recomputes 5 of 5; C resumes, recomputes 1 of 5; "
-        "B finishes, its 2 blocks are free for the next step.",
-        "step 5: C recomputes 4 (5 of 5); C finishes, its 2 blocks are free for the next step.",
-    ]
-
-
-def test_long_lists_are_cut():
-    many = [[f"r{k}", 1] for k in range(20)]
-    (said,) = StepPlayer({"steps": [record(0, many)]}).events()
-    assert said.endswith("; r7 prefills 1; 12 more catch up.")
-    known = {"header": {"requests": {rid: {"prompt_len": 0} for rid, _ in many}}}
-    (said,) = StepPlayer({**known, "steps": [record(0, many)]}).events()
-    assert said == "step 0: r0, r1, r2, r3, r4, r5, r6, r7, 12 more decode."
-
-
-@pytest.mark.parametrize(
-    ("finished", "fields", "says"),
-    [
-        (["A"], {"free": 1, "free_end": 3}, "A finishes, its 2 blocks are free for the next step."),
-        (["B"], {"free": 1, "free_end": 2}, "B finishes, its block is free for the next step."),
-        (["A", "B"], {"free": 1, "free_end": 4}, "A, B finish, their 3 blocks are free for the next step."),
-        (
-            ["A"],
-            {"free": 1, "free_end": 2},
-            "A finishes, 1 of its 2 blocks is free for the next step.",
-        ),  # shared
-        (["A"], {"free": 1, "free_end": 1}, "A finishes."),  # a policy that keeps them
-        (["A"], {"free": 1, "free_end": 9}, "A finishes."),  # somebody else's are among them
-        (["A"], {"free": 1}, "A finishes."),
-        (["A"], {"free_end": 3}, "A finishes."),
-    ],
-)
-def test_what_becomes_of_the_blocks_of_who_finishes(finished, fields, says):
-    step = record(0, [["A", 8], ["B", 4]], finished=finished, blocks={"A": [1, 2], "B": [3]}, **fields)
-    (said,) = StepPlayer(trace_of(step)).events()
-    assert said.endswith(f"; {says}")
-
-
-def test_nobody_is_blamed_where_the_record_does_not_tell():
-    trace = small_trace()
-    del trace["steps"][3]["free_before"]
-    assert "C, B are preempted; A decodes" in StepPlayer(trace).events()[3]
-
-
-def test_under_priority_only_a_recorded_failure_is_believed():
-    trace = small_trace()
-    trace["header"]["config"]["policy"] = "priority"
-    assert "C, B are preempted; A decodes" in StepPlayer(trace).events()[3]
-    trace["steps"][3]["allocs"] = [["A", 1, 0], ["A", 1, 1], ["B", 1, 0]]
-    assert "C is preempted: A needed more blocks than were free" in StepPlayer(trace).events()[3]
-
-
-@pytest.mark.parametrize(
-    ("reason", "words"),
-    [
-        ("max_num_seqs", "B waits: all 3 seats are taken (max_num_seqs)."),
-        ("preempted_this_step", "B waits: nobody is admitted in a step that preempted."),
-        ("token_budget", "B waits: all 6 tokens of the budget are spent."),
-        ("kv_full_sequence", "B waits: its 3 known tokens need 1 block, 2 free."),
-        ("kv_watermark", "B waits: it needs 1 block, 2 free, and the watermark must stay free."),
-        ("kv_chunk", "B waits: its next piece needs more than the 2 free blocks."),
-        ("batch_not_finished", "B waits: batch not finished."),
-        (None, ""),
-    ],
-)
-def test_blocked_reason_in_words(reason, words):
-    trace = small_trace()
-    trace["steps"][0]["blocked_reason"] = reason
-    assert wait_words(timeline(trace), 0) == words
-
-
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        ({}, "all 6 tokens of the budget are spent"),
-        ({"running": ["A", "X", "Y"]}, "all 3 seats are taken"),
-        ({"preempted": ["Z"]}, "nobody is admitted in a step that preempted"),
-        ({"scheduled": [["A", 2]], "budget_used": 2, "free": 0}, "its 3 known tokens need 1 block, 0 free"),
-    ],
-)
-def test_a_missing_blocked_reason_is_inferred(changed, words):
-    trace = small_trace()
-    del trace["steps"][0]["blocked_reason"]
-    trace["steps"][0].update(changed)
-    assert words in wait_words(timeline(trace), 0)
+    lane = run_data(timeline(small_trace()))["lanes"][2]
+    assert (lane["text"], lane["cuts"]) == ("🙂 :-)", "3:2;3:4")  # the third step adds 2, the third after it 4
 
 
 # ---- what a trace may leave out, and what is refused
@@ -230,6 +173,7 @@ def broken(lines: list[str], number: int, text: str) -> str:
         (4, '{"step": 2, "scheduled": [["A"]]}', "wrong shape"),
         (5, '{"step": 3, "scheduled": [], "computed": {"A": 3}}', "wrong shape"),
         (5, '{"step": 3, "scheduled": [], "blocks": {"A": ["x"]}}', "wrong shape"),
+        (5, '{"step": 1, "scheduled": []}', "step 1 stands after step 2"),
     ],
 )
 def test_a_broken_line_is_refused_by_file_and_line(tmp_path, number, text, says):
@@ -258,6 +202,33 @@ def test_no_steps_is_refused(trace):
         StepPlayer(trace)
 
 
+@pytest.mark.parametrize(
+    ("steps", "says"),
+    [
+        ([record(0, []), record(0, [])], "record 1: step 0 stands after step 0"),
+        ([record(4, []), record(3, [])], "record 1: step 3 stands after step 4"),
+        ([record(0, [["A"]])], "record 0: a field has the wrong shape"),
+        ([{"step": 0}], "record 0: a step record needs 'scheduled'"),
+        ([7], "record 0: not a JSON object"),
+    ],
+)
+def test_a_broken_record_is_refused_by_number(steps, says):
+    with pytest.raises(TraceFormatError, match=says):
+        StepPlayer({"steps": steps})
+
+
+def test_a_file_that_was_cut_off_is_refused(tmp_path):
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(SMALL.read_bytes()[:-40])
+    with pytest.raises(TraceFormatError, match="line 7: the file is cut off here"):
+        StepPlayer(path)
+
+
+def test_a_recording_of_vllm_can_be_played(tmp_path):
+    player = StepPlayer(RECORDINGS / "97_worked_example_first_chunk.json", count_from=1)
+    assert "step 10: R4 evicted: R3 needs a third block, 0 free; R1, R2, R3 decode." in player.events()
+
+
 def test_an_unknown_future_is_refused():
     with pytest.raises(ConfigError, match="dim, hide"):
         StepPlayer(small_trace(), future="bright")
@@ -272,12 +243,13 @@ def document(player: StepPlayer) -> str:
 
 
 def data(player: StepPlayer) -> dict:
-    return json.loads(re.search(r'id="data">(.*?)</script>', document(player), re.S).group(1))
+    """The run as the page has it."""
+    return json.loads(re.search(r'id="data">(.*?)</script>', document(player), re.S).group(1))["runs"][0]
 
 
-def test_the_attribute_holds_exactly_the_page():
+def test_the_attribute_holds_the_page_without_the_text_that_stands_around_it():
     player = StepPlayer(small_trace())
-    assert document(player) == player.document()
+    assert document(player) == player.document().replace(html.escape(player.text()), "")
 
 
 def test_the_same_trace_gives_the_same_bytes():
@@ -291,7 +263,7 @@ def test_wall_times_are_left_out_unless_asked_for():
     for step in later["steps"]:
         step["t_end"] += 0.001
     assert StepPlayer(small_trace()).html() == StepPlayer(later).html()
-    assert data(StepPlayer(small_trace(), times=True))["times"] == [500, 250, 250, 250, 250, 500]
+    assert data(StepPlayer(small_trace(), times=True))["times"][:2] == [[0, 0.5], [0.5, 0.75]]
 
 
 def test_hostile_text_stays_text():
@@ -302,7 +274,7 @@ def test_hostile_text_stays_text():
     player = StepPlayer(trace, title=HOSTILE)
     shown, kept = player.html(), HOSTILE.replace("\ud800", "?")
     assert shown.count("<iframe") == shown.count("</iframe") == 1 and "<script" not in shown
-    assert document(player).count("</script>") == 2  # the data's and the script's own ends
+    assert document(player).count("</script>") == 3  # the guard's, the data's and the script's own ends
     assert data(player)["lanes"][0]["prompt"] == kept and kept in data(player)["lanes"][1]["text"]
     assert "<script" not in player.svg() and player.svg().encode("utf-8") and player.text().encode("utf-8")
 
@@ -334,7 +306,7 @@ def test_text_picture_is_small():
         "A     PddF",
         "B     .PdXF",
         "C      PPXRF",
-        "key: . waiting  P prefill  d decode  - not scheduled  X preempted  R resumed  C recompute  F finished",
+        "key: . waiting  P prefill  d decode  - not scheduled  X evicted  R resumed  C recompute  F finished",
     ]
     many = {"steps": [record(i, [[f"r{k}", 1] for k in range(90)]) for i in range(500)]}
     lines = StepPlayer(many).text().splitlines()
@@ -347,9 +319,34 @@ def test_a_busy_run_of_200_steps_fits_in_80_kb():
 
 
 def test_large_pools_are_sent_as_shares():
-    small, large = (player_data(timeline(busy_trace(steps=40, blocks=n))) for n in (64, 4096))
-    assert not small["waffle"] and "blocks" in small["lanes"][0]
-    assert large["waffle"] and "counts" in large["lanes"][0] and "blocks" not in large["lanes"][0]
+    small, large = (run_data(timeline(busy_trace(steps=40, blocks=n))) for n in (64, 4096))
+    assert "pool" not in small and "blocks" in small["lanes"][0]
+    assert "pool" in large and "counts" in large["lanes"][0] and "blocks" not in large["lanes"][0]
+
+
+def test_what_is_counted_of_a_large_pool():
+    """B shares block 1 with A; C is evicted and loses 5, which B takes; block 9 is free but cached."""
+    steps = [
+        record(0, [["A", 1], ["C", 1]], blocks={"A": [1, 2], "C": [5]}, cached_blocks=[1]),
+        record(1, [["A", 1], ["B", 1]], blocks={"A": [1, 2], "B": [1, 5]}, preempted=["C"], cached_blocks=[1, 9]),
+        record(2, [["A", 1], ["B", 1]], blocks={"A": [1, 2, 3], "B": [1, 5]}, cached_blocks=[1, 9]),
+    ]
+    trace = trace_of(*steps, num_gpu_blocks=5000, enable_prefix_caching=True)
+    assert run_data(timeline(trace))["pool"] == "0:0,0,3,0;1:1,1,0,1;1:1,1,1,0"
+
+
+def test_the_large_run_fits_in_1500_kb():
+    """The one that benchmarks/player.py times: about 2,000 steps, 200 requests, 4,096 blocks."""
+    trace = large_run()
+    assert len(trace.steps) >= 2000 and len(trace.header["requests"]) == 200
+    bundle = StepPlayer(trace)._repr_mimebundle_()
+    assert sum(len(text.encode("utf-8")) for text in bundle.values()) <= 1_500_000
+
+
+@pytest.mark.parametrize("admission", ["full", "chunk"])
+def test_the_five_requests_fit_in_80_kb(admission):
+    bundle = StepPlayer(simulate(*five_requests(admission)))._repr_mimebundle_()
+    assert sum(len(text.encode("utf-8")) for text in bundle.values()) <= 80_000
 
 
 def test_save_writes_the_page(tmp_path):

@@ -1,73 +1,15 @@
 """The player in a real browser: controls, keys, text, themes, phone, accessibility. Knows no scheduling."""
 
-import os
-import shutil
-
 import pytest
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 axe_module = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
 
+from mini_vllm.sim.driver import simulate  # noqa: E402
+from mini_vllm.sim.examples import five_requests  # noqa: E402
 from mini_vllm.viz import StepPlayer  # noqa: E402
-from tests.viz.player_traces import busy_trace, record, small_trace  # noqa: E402
+from tests.viz.player_traces import busy_trace, crowd_trace, record, small_trace  # noqa: E402
 
-ADDRESS = "http://book.example/page.html"
 HOSTILE = '</script><img src=x onerror="parent.hacked=1"><script>parent.hacked=1</script>\'\u2028'
-
-
-def find_chromium() -> str | None:
-    """Path of a Chromium: $MINI_VLLM_CHROMIUM first, then the usual names."""
-    names = (os.environ.get("MINI_VLLM_CHROMIUM"), "chromium", "google-chrome", "chromium-browser")
-    return next((path for name in names if name and (path := shutil.which(name))), None)
-
-
-CHROMIUM = find_chromium()
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
-
-
-@pytest.fixture(scope="module")
-def chromium_for_player():
-    with sync_api.sync_playwright() as playwright:
-        arguments = ["--no-sandbox", "--disable-dev-shm-usage"]
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def show_player(chromium_for_player):
-    """show(player, width, theme) opens a page with the player in it and returns (page, frame).
-
-    Afterwards: nothing was asked from anywhere, no console error, no exception in the page.
-    """
-    contexts, problems = [], []
-
-    def show(player, width=1280, theme="light", system="light", motion="no-preference", alone=False):
-        body = player.html() if not alone else ""
-        page_html = f"<!doctype html><title>A page</title><html data-theme={theme}><body>{body}</body></html>"
-        context = chromium_for_player.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=system, reduced_motion=motion
-        )
-        contexts.append(context)
-
-        def answer(route):
-            if route.request.url == ADDRESS:
-                route.fulfill(body=player.document() if alone else page_html, content_type="text/html; charset=utf-8")
-            else:
-                problems.append(f"request: {route.request.url}")
-                route.abort()
-
-        context.route("**/*", answer)
-        page = context.new_page()
-        page.on("console", lambda line: line.type == "error" and problems.append(line.text))
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.goto(ADDRESS)
-        return page, (page if alone else page.frame_locator("iframe.step-player"))
-
-    yield show
-    for context in contexts:
-        context.close()
-    assert not problems
 
 
 def clock(frame) -> str:
@@ -75,7 +17,7 @@ def clock(frame) -> str:
 
 
 def said(frame) -> str:
-    return frame.locator("#say").inner_text()
+    return frame.locator(".say").inner_text()
 
 
 def lane_text(frame, row: int) -> str:
@@ -92,7 +34,7 @@ def test_controls_keys_and_growing_text(show_player, width, theme):
     frame.get_by_role("button", name="Step forward").click()
     assert (clock(frame), lane_text(frame, 0)) == ("1", "One, two")
     frame.get_by_role("button", name="Next event").click()  # nobody enters or leaves in step 2
-    assert clock(frame) == "3" and "C is preempted" in said(frame)
+    assert clock(frame) == "3" and "C evicted" in said(frame)
     assert lane_text(frame, 0) == "One, two, three."
     assert lane_text(frame, 2) == "🙂"  # a preemption does not take words back
     page.keyboard.press("ArrowLeft")
@@ -104,7 +46,7 @@ def test_controls_keys_and_growing_text(show_player, width, theme):
     slider = frame.get_by_role("slider", name="Step")
     slider.fill("4")
     assert clock(frame) == "4" and slider.get_attribute("aria-valuetext") == "step 4"
-    assert frame.locator("#lanes").evaluate("box => box.scrollWidth <= box.clientWidth")
+    assert frame.locator(".lanes").evaluate("box => box.scrollWidth <= box.clientWidth")
 
 
 def test_play_runs_to_the_end_and_pause_stops_it(show_player):
@@ -163,20 +105,20 @@ def test_a_long_run_pans_so_that_the_current_step_stays_in_view(show_player):
     _, frame = show_player(StepPlayer(busy_trace(steps=200)), 390, motion="reduce")
     for step in ("0", "60", "199"):
         frame.get_by_role("slider", name="Step").fill(step)
-        now, lanes = frame.locator("#now").bounding_box(), frame.locator("#lanes").bounding_box()
+        now, lanes = frame.locator(".now").bounding_box(), frame.locator(".lanes").bounding_box()
         assert lanes["x"] <= now["x"] and now["x"] + now["width"] <= lanes["x"] + lanes["width"] + 1
         assert frame.locator(".axis .here").text_content() == step
-    map_box = frame.locator("#map").bounding_box()
-    frame.locator("#map").click(position={"x": map_box["width"] / 2, "y": 5})
+    map_box = frame.locator(".map").bounding_box()
+    frame.locator(".map").click(position={"x": map_box["width"] / 2, "y": 5})
     assert abs(int(clock(frame)) - 100) <= 2
 
 
 def test_a_waiting_request_answers_why(show_player):
     _, frame = show_player(StepPlayer(small_trace(), start=3))
-    frame.get_by_role("button", name="C preempted").click()
-    assert "C waits behind B" in frame.locator("#why").inner_text()
-    frame.get_by_role("button", name="B preempted").click()
-    assert frame.locator("#why").inner_text() == "B waits: nobody is admitted in a step that preempted."
+    frame.get_by_role("button", name="C evicted").click()
+    assert "C waits behind B" in frame.locator(".why").inner_text()
+    frame.get_by_role("button", name="B evicted").click()
+    assert frame.locator(".why").inner_text() == "B waits: nobody is admitted in a step that evicted somebody (C, B)."
 
 
 def test_block_map_and_gauges(show_player):
@@ -191,7 +133,7 @@ def test_block_map_and_gauges(show_player):
 def test_numbers_and_owners_in_the_block_map_do_not_touch(show_player, width):
     trace = busy_trace(steps=40, seats=12, blocks=96)
     _, frame = show_player(StepPlayer(trace, start=39), width)
-    boxes = frame.locator("#blocks").evaluate("""map => [...map.querySelectorAll("text")].map(text => {
+    boxes = frame.locator(".blocks").evaluate("""map => [...map.querySelectorAll("text")].map(text => {
         const {x, y, width, height} = text.getBBox();
         return [text.className.baseVal, text.textContent, x, y + .2 * height, width, .6 * height];  // the ink
     })""")
@@ -206,11 +148,11 @@ def test_numbers_and_owners_in_the_block_map_do_not_touch(show_player, width):
 def test_sizes_marks_and_keys_are_explained(show_player):
     _, frame = show_player(StepPlayer(small_trace()))
     legend = frame.locator("#legend").inner_text()
-    for words in ("A +\nentered in this step", "6+4\nprompt + at most 4 new tokens", "n = next event"):
+    for words in ("A +\nentered in this step", "6+4\nprompt + at most 4 new tokens", "n p next, previous event"):
         assert words in legend or words.replace("\n", " ") in legend, legend
     title = frame.locator(".lane .name").first.get_attribute("title")
     assert title == "A: 6+4 = a prompt of 6 tokens + at most 4 new tokens"
-    assert "bar in a block: how full it is" in frame.locator("#kv .note").inner_text()
+    assert "bar in a block: how full it is" in frame.locator(".kv .note").inner_text()
     bare = {"steps": [record(0, [])]}
     _, frame = show_player(StepPlayer(bare))
     assert "prompt" not in frame.locator("#legend").inner_text()
@@ -229,10 +171,17 @@ def test_a_text_whose_start_is_out_of_sight_begins_with_dots(show_player, width,
 
 
 def test_a_hidden_future_is_not_drawn(show_player):
-    _, frame = show_player(StepPlayer(small_trace(), future="hide"))
-    assert frame.locator(".lane .later .cell").first.is_hidden()
-    _, frame = show_player(StepPlayer(small_trace()))
-    assert frame.locator(".lane .later .cell").first.is_visible()
+    """A veil lies over it: opaque, or thin; under an opaque one no tooltip answers."""
+    look = "veil => [getComputedStyle(veil).opacity, getComputedStyle(veil).pointerEvents]"
+    for future, expected in (("hide", ["1", "auto"]), ("dim", ["0.7", "none"])):
+        _, frame = show_player(StepPlayer(small_trace(), future=future, start=2))
+        lane = frame.locator(".lane").first
+        veil, last = lane.locator(".veil"), lane.locator(".cell").last
+        assert veil.evaluate(look) == expected
+        box, cell = veil.bounding_box(), last.bounding_box()
+        assert box["x"] <= cell["x"] and cell["x"] + cell["width"] <= box["x"] + box["width"] + 1
+        first = lane.locator(".cell").nth(2).bounding_box()
+        assert first["x"] + first["width"] <= box["x"] + 1  # step 2 itself lies open
 
 
 def test_hostile_text_is_shown_as_text(show_player):
@@ -268,3 +217,219 @@ def test_no_accessibility_violation(show_player, width, theme):
     result = axe_module.Axe().run(page, options={"preload": False})
     found = [(v["id"], [n["html"][:120] for n in v["nodes"]]) for v in result.response["violations"]]
     assert not found
+
+
+# ---- events, asking, links, large runs, empty and broken pages
+
+
+def test_events_of_one_kind(show_player):
+    page, frame = show_player(StepPlayer(small_trace()))
+    kind = frame.get_by_label("Kind of event to jump to")
+    assert kind.locator("option").all_inner_texts() == [
+        "event", "arrival", "entry", "eviction", "return", "finish", "new reason",
+    ]  # fmt: skip
+    kind.select_option("eviction")
+    frame.get_by_role("button", name="Next event").click()
+    assert clock(frame) == "3"
+    page.keyboard.press("n")  # no other: the end
+    assert clock(frame) == "5"
+    kind.select_option("finish")
+    frame.get_by_role("button", name="Previous event").click()
+    assert clock(frame) == "4"
+    page.keyboard.press("p")
+    assert clock(frame) == "3"
+
+
+def test_keys_for_ten_steps_and_speed(show_player):
+    page, frame = show_player(StepPlayer(busy_trace(steps=60)))
+    frame.locator("h1").click()
+    for key, step in (("PageDown", "10"), ("PageDown", "20"), ("PageUp", "10"), ("ArrowRight", "11")):
+        page.keyboard.press(key)
+        assert clock(frame) == step
+    speed = frame.get_by_label("Playing speed")
+    page.keyboard.press("+")
+    assert speed.input_value() == "2"
+    for _ in range(9):
+        page.keyboard.press("-")
+    assert speed.input_value() == "0.25"
+
+
+def test_the_question_stays_asked_while_stepping_and_works_by_keyboard(show_player):
+    page, frame = show_player(StepPlayer(simulate(*five_requests("full")), start=4))
+    chip = frame.get_by_role("button", name="R5")
+    chip.focus()
+    page.keyboard.press("Enter")
+    why = frame.locator(".why")
+    assert why.inner_text().startswith(
+        "R5 waits behind R4: whoever is behind the head is not even looked at. R4 waits:"
+    )
+    page.keyboard.press("ArrowRight")
+    assert clock(frame) == "5" and why.inner_text().startswith("R5 waits behind R4")
+    assert chip.get_attribute("aria-pressed") == "true"
+    assert chip.evaluate("chip => document.activeElement === chip")  # drawn anew, the focus is where it was
+    page.keyboard.press("Enter")
+    assert why.inner_text() == "R4 waits: the token budget is spent: R1 1 + R2 1 + R3 6 = 8 of 8."
+    frame.locator(".name").nth(4).click()  # the name at the lane asks, too
+    assert why.inner_text().startswith("R5 waits behind R4")
+
+
+def test_behind_a_head_that_is_passed_over_the_others_are_looked_at(show_player):
+    trace = small_trace()
+    trace["steps"][3]["blocked_reason"] = "max_loras"
+    trace["steps"][3]["waiting"] = ["B", "C"]
+    _, frame = show_player(StepPlayer(trace, start=3))
+    frame.get_by_role("button", name="C evicted").click()
+    said = frame.locator(".why").inner_text()
+    assert "C stands behind B, which is passed over, so those behind it are looked at as well" in said
+    assert "not even looked at" not in said
+
+
+def test_an_unknown_reason_is_admitted(show_player):
+    trace = small_trace()
+    trace["steps"][3]["blocked_reason"] = None
+    _, frame = show_player(StepPlayer(trace, start=3))
+    frame.get_by_role("button", name="B evicted").click()
+    assert frame.locator(".why").inner_text() == (
+        "B is the head of the queue; the trace does not say why it stays out."
+    )
+
+
+def test_a_block_that_an_evicted_request_lost_is_marked(show_player):
+    _, frame = show_player(StepPlayer(simulate(*five_requests("chunk")), start=9))
+    tiles = frame.locator(".blocks > g")
+    assert tiles.nth(5).locator(".gone").count() == 1 and frame.locator(".blocks .gone").count() == 1
+    assert tiles.nth(5).locator("title").text_content() == (
+        "block 6: R3, its block 3; 1 of 16 slots filled; until now R4's, which was evicted"
+    )
+    frame.get_by_role("button", name="Step forward").click()
+    assert frame.locator(".blocks .gone").count() == 0
+
+
+def test_shared_cached_and_lost_blocks_are_marked(show_player):
+    """Step 1: A and B share block 1; 3 is free but cached. Step 2: 3 is taken and what was cached there is lost."""
+    steps = [
+        record(0, [["A", 4]], running=["A"], blocks={"A": [1]}, cached_blocks=[1, 3], free=3),
+        record(1, [["B", 1]], running=["A", "B"], blocks={"A": [1], "B": [1, 2]}, cached_blocks=[1, 3], free=2),
+        record(2, [["B", 4]], running=["A", "B"], blocks={"A": [1], "B": [1, 2, 3]}, cached_blocks=[1], free=1),
+    ]
+    config = {"num_gpu_blocks": 4, "block_size": 4, "enable_prefix_caching": True}
+    _, frame = show_player(StepPlayer({"header": {"config": config}, "steps": steps}, start=1))
+    tiles = frame.locator(".blocks > g")
+    titles = [tile.locator("title").text_content() for tile in tiles.all()]
+    assert titles[0].startswith("block 1: A, its block 1; B, its block 1") and "A+1" in tiles.nth(0).text_content()
+    assert titles[2] == "block 3: free, still cached: a prefix can hit it" and tiles.nth(2).locator(".tag").count() == 1
+    assert tiles.nth(3).locator(".tag").count() == 0
+    frame.get_by_role("button", name="Step forward").click()
+    assert tiles.nth(2).locator(".tag.lost").count() == 1
+    assert tiles.nth(2).locator("title").text_content().endswith("what it had cached is gone")
+    note = frame.locator(".kv .note").inner_text()
+    for words in ("shared with one more", "corner: cached", "open corner: no longer cached"):
+        assert words in note
+
+
+def test_a_link_in_the_page_leads_to_a_step(show_player):
+    """By hash on arrival, by a click on a link, by a second click on the same link."""
+    player = StepPlayer(small_trace(), title="Six small steps")
+    body = (
+        '<p style="height:2000px"><a href="#six-small-steps@step=4">step 4</a> <a href="#elsewhere">no</a></p>'
+        f"{player.html()}"
+    )
+    page, frame = show_player(player, body=body, hash="#six-small-steps@step=3", motion="reduce")
+    frame.locator("#clock b:text-is('3')").wait_for()
+    page.wait_for_function("scrollY > 500")
+    for _ in range(2):
+        page.evaluate("scrollTo(0, 0)")
+        page.locator("a").first.click()
+        frame.locator("#clock b:text-is('4')").wait_for()
+        page.wait_for_function("scrollY > 500")
+        frame.get_by_role("button", name="First step").click()
+    page.evaluate("scrollTo(0, 0)")
+    page.locator("a").nth(1).click()
+    assert clock(frame) == "0"
+    page.evaluate("location.hash = '#six-small-steps@step=99'")  # past the end: the last one
+    frame.locator("#clock b:text-is('5')").wait_for()
+
+
+def test_players_of_one_name_are_told_apart(show_player):
+    player = StepPlayer(small_trace(), link="run")
+    page, _ = show_player(player, body=player.html() * 2, hash="#run-2@step=2")
+    first, second = (page.frame_locator("iframe.step-player").nth(k) for k in (0, 1))
+    second.locator("#clock b:text-is('2')").wait_for()
+    assert clock(first) == "0"
+
+
+def test_the_link_is_copied_or_stands_there_to_be_copied(show_player):
+    page, frame = show_player(StepPlayer(small_trace(), link="run", start=2))
+    clipboard = "Object.defineProperty(navigator, 'clipboard', {configurable: true, value: {writeText: %s}})"
+    page.evaluate(clipboard % "text => { window.copied = text; return Promise.resolve(); }")
+    frame.get_by_role("button", name="Link to this step").click()
+    frame.locator("#copied", has_text="Copied:").wait_for()
+    assert page.evaluate("copied") == "http://book.example/page.html#run@step=2"
+    page.evaluate(clipboard % "() => Promise.reject(new Error('not allowed'))")
+    frame.get_by_role("button", name="Step forward").click()
+    page.keyboard.press("l")
+    frame.locator("#copied", has_text="Copy this:").wait_for()
+    address = frame.get_by_label("Link to this step").and_(frame.locator("input"))
+    assert address.input_value() == "http://book.example/page.html#run@step=3"
+    assert address.evaluate("box => box.selectionEnd - box.selectionStart === box.value.length")
+    frame.get_by_role("button", name="close").click()
+    assert not frame.locator("#linkbox").is_visible()
+
+
+def test_a_page_of_its_own_takes_the_step_from_its_address(show_player):
+    for ending in ("#step=4", "#run@step=4"):
+        _, frame = show_player(StepPlayer(small_trace(), link="run"), alone=True, hash=ending)
+        assert clock(frame) == "4"
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_large_run(show_player, width):
+    """Lanes are drawn where they are seen, and the block map shows shares."""
+    _, frame = show_player(StepPlayer(crowd_trace()), width, motion="reduce")
+    assert frame.locator(".lane").count() == 60 and 0 < frame.locator(".lane:has(.cell)").count() < 60
+    frame.get_by_role("slider", name="Step").fill("150")
+    assert "one square = 8 blocks" in frame.locator(".kv").inner_text()
+    busy = frame.locator(".lane").nth(39)
+    busy.scroll_into_view_if_needed()
+    busy.locator(".cell").first.wait_for(state="attached")
+    height = frame.locator(".map canvas").bounding_box()["height"]
+    assert height > 60 + 4 * 20  # lanes and four strips
+    assert frame.locator(".lanes").evaluate("box => box.scrollWidth <= box.clientWidth")
+
+
+def test_a_run_without_requests_says_so(show_player):
+    _, frame = show_player(StepPlayer({"steps": [record(0, []), record(1, [])]}))
+    assert "No request came in during this run." in frame.locator(".lanes").inner_text()
+    assert said(frame) == "step 0: nothing to do."
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_script_that_fails_leaves_the_text(chromium_for_player, alone):
+    """Never a blank frame: the picture in characters is shown instead."""
+    player = StepPlayer(small_trace())
+    whole = (player.document() if alone else player.html()).replace("function readRun", "function readNothing")
+    page = chromium_for_player.new_page()
+    page.set_content(whole)
+    frame = page if alone else page.frame_locator("iframe.step-player")
+    fallback = frame.locator("#fallback")
+    fallback.wait_for()
+    assert "B     .PdXF" in fallback.inner_text() and not frame.locator("#controls").is_visible()
+    page.close()
+
+
+def test_cells_of_every_kind_differ_without_colour(show_player):
+    """In one colour, no two kinds of cell look alike."""
+    _, frame = show_player(StepPlayer(small_trace()))
+    shots = frame.locator("#legend").evaluate("""legend => {
+      const kinds = {w: {kind: "w"}, s: {kind: "s"}, p: {kind: "p", n: 6}, c: {kind: "c", n: 6}, d: {kind: "d", n: 1},
+                     i: {kind: "i"}, x: {kind: "x"}, o: {kind: "x", out: true}, a: {kind: "a"},
+                     r: {kind: "c", n: 6, resumed: true}, f: {kind: "d", n: 1, done: true},
+                     b: {kind: "d", n: 1, resumed: true, back: true}};
+      return Object.values(kinds).map(cell => {
+        const drawn = drawCell({n: 0, ...cell}, 0, 25, 24, "c0");
+        return [drawn.classList[1] === "w" || drawn.classList[1] === "s" ? drawn.classList[1] : "",
+                ...[...drawn.querySelectorAll("*")].map(part => part.tagName + part.getAttribute("class") +
+                (part.getAttribute("d") || ""))].join();
+      });
+    }""")
+    assert len(set(shots)) == len(shots)
