@@ -1,7 +1,9 @@
 """Exercises: checks in the notebook, and the grader outside it. Knows exercises by id only. All chapters."""
 
-from mini_vllm.grading.feedback import GradeFailed, check, hint
-from mini_vllm.grading.ledger import load_progress, progress, save_progress
+from mini_vllm.grading.feedback import GradeFailed, check
+from mini_vllm.grading.hints import hint
 from mini_vllm.grading.predictions import predict, reveal
+from mini_vllm.grading.progress import load_progress, progress, save_progress
+from mini_vllm.grading.quizzes import quiz
 
-__all__ = ["GradeFailed", "check", "hint", "load_progress", "predict", "progress", "reveal", "save_progress"]
+__all__ = ["GradeFailed", "check", "hint", "load_progress", "predict", "progress", "quiz", "reveal", "save_progress"]

@@ -87,9 +87,11 @@ def _key(key: Any) -> str:
 
 
 def _is_blank(value: Any) -> bool:
-    """A value as it was given to the learner: …, or nothing but … in it."""
-    items = value.values() if type(value) is dict else value if type(value) in (list, tuple) else [value]
-    return len(items) > 0 and all(item is ... for item in items)
+    """A value as it was given to the learner: …, or nothing but … in it, all the way down."""
+    if type(value) not in (dict, list, tuple):
+        return value is ...
+    items = value.values() if type(value) is dict else value
+    return len(items) > 0 and all(map(_is_blank, items))
 
 
 class _Printed(io.TextIOBase):

@@ -1,104 +1,159 @@
-"""What `mini-vllm grade` prints and writes. Knows tables and files; the grading is in `grader`. All chapters."""
+"""What `mini-vllm grade` prints. Knows tables and exit codes; the grading is in `class_run`. All chapters."""
 
-import json
+import secrets
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
+from dataclasses import dataclass
 from pathlib import Path
 
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
 from mini_vllm.errors import GradingError
-from mini_vllm.grading.grader import NotebookReport, expand, grade_paths
+from mini_vllm.grading import report_files
+from mini_vllm.grading.class_run import BACKENDS, grade_submissions, usable_cpus
+from mini_vllm.grading.grader import Grader
+from mini_vllm.grading.judging import ERROR, MISSING, PASS, TIMEOUT, WRONG
+from mini_vllm.grading.limits import Limits
+from mini_vllm.grading.pristine import load_all
+from mini_vllm.grading.report import REFERENCE_USED, SKIPPED, TAMPERED, NotebookReport
+from mini_vllm.grading.submissions import collect
+from mini_vllm.sandbox import protection
+
+ALL_GRADED, SOME_NOT_GRADED, NOTHING_GRADED = 0, 1, 2
+ANSWERS = Path(__file__).resolve().parent / "reference" / "__init__.py"
+WIDE = 160  # columns of a table that goes into a file or a pipe
+STYLES = {PASS: "green", WRONG: "red", TIMEOUT: "red", ERROR: "red", MISSING: "dim"} | dict.fromkeys(
+    (TAMPERED, REFERENCE_USED), "bold magenta"
+)
+SHORT = {PASS: "✓", MISSING: "–", REFERENCE_USED: "reference", SKIPPED: "skipped"}
 
 
-def grade_command(
-    paths: list[Path],
-    json_out: Path | None = None,
-    seed: int | None = None,
-    timeout_s: int = 120,
-    pristine: Path | None = None,
-) -> int:
-    """Grade, print one table, write JSON if asked to. 0 when every notebook could be graded, whatever its marks."""
-    if timeout_s < 4:
-        print(f"error: timeout_s={timeout_s} is below 4 s, in which no kernel starts; leave it out", file=sys.stderr)
-        return 2
+@dataclass(frozen=True)
+class Options:
+    """What the command line said. The files are None where they were not asked for."""
+
+    json: Path | None = None
+    csv: Path | None = None
+    gradescope: Path | None = None
+    classroom: Path | None = None
+    seed: int | None = None
+    timeout_s: int = 120
+    memory_mb: int = Limits.memory_mb
+    pristine: Path | None = None
+    workers: int | None = None
+    backend: str = BACKENDS[0]
+    require_jail: bool = False
+
+    def check(self) -> None:
+        if self.timeout_s < 4:
+            raise GradingError(f"timeout_s={self.timeout_s} is below 4 s, in which no kernel starts; leave it out")
+        if self.memory_mb < 256:
+            raise GradingError(f"memory_mb={self.memory_mb} is below 256, which a kernel needs by itself; leave it out")
+        if self.workers is not None and self.workers < 1:
+            raise GradingError(f"workers={self.workers}: 1 or more; by default one for each CPU, {usable_cpus()} here")
+        if self.require_jail and (gap := protection.available().gap(ANSWERS)):
+            raise GradingError(f"--require-jail: {gap}")
+
+    def files(self) -> list[tuple[Path, Callable[[list[NotebookReport]], str]]]:
+        every = [
+            (self.json, report_files.as_json),
+            (self.csv, report_files.as_csv),
+            (self.gradescope, report_files.as_gradescope),
+            (self.classroom, report_files.as_classroom),
+        ]
+        return [(path, text_of) for path, text_of in every if path]
+
+
+def grade_command(paths: list[Path], options: Options = Options()) -> int:
+    """Grade, print, write the files that were asked for. Returns the exit code."""
     try:
-        notebooks = expand(paths)
-        with _progress(len(notebooks)) as on_done:
-            reports = grade_paths(notebooks, seed=seed, timeout_s=timeout_s, pristine=pristine, on_done=on_done)
-        if json_out:
-            _write_json(json_out, reports)
+        options.check()
+        submissions = collect(paths)
+        seed = secrets.randbelow(2**31) if options.seed is None else options.seed
+        known = load_all(options.pristine.resolve() if options.pristine else None)
+        grader = Grader(known, seed, Limits.within(options.timeout_s, options.memory_mb))
+        with _progress(len(submissions)) as on_done:
+            reports = grade_submissions(
+                submissions, grader, workers=options.workers, backend=options.backend, on_done=on_done
+            )
+        for path, text_of in options.files():
+            report_files.write(path, text_of(reports))
     except GradingError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
-    _print_table(reports)
-    return 1 if any(report.error for report in reports) else 0
-
-
-def _write_json(path: Path, reports: list[NotebookReport]) -> None:
-    text = json.dumps({"notebooks": [report.to_json() for report in reports]}, indent=1, ensure_ascii=False)
-    try:
-        Path(path).write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise GradingError(f"cannot write the report to {path}: {error.strerror}; choose another file") from error
+        return NOTHING_GRADED
+    show(reports)
+    graded = [report for report in reports if not report.error]
+    return ALL_GRADED if len(graded) == len(reports) else SOME_NOT_GRADED
 
 
 @contextmanager
-def _progress(total: int):
-    """A bar for a class folder, where rich is there and somebody watches; a line a notebook otherwise."""
+def _progress(total: int) -> Iterator[Callable[[NotebookReport], None]]:
+    """A bar for a class folder where somebody watches; a line a notebook otherwise."""
     if total < 2:
         yield lambda report: None
-        return
-    if find_spec("rich") is None or not sys.stderr.isatty():
-        yield lambda report: print(f"{report.path}: {report.mark}", file=sys.stderr)
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True)) as bar:
-        task = bar.add_task("grading", total=total)
-        yield lambda report: bar.advance(task)
+    elif not sys.stderr.isatty():
+        yield lambda report: print(f"{report.path}: {report.mark}", file=sys.stderr, flush=True)
+    else:
+        columns = (TextColumn("grading"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=Console(stderr=True)) as bar:
+            task = bar.add_task("grading", total=total)
+            yield lambda report: bar.advance(task)
 
 
-def _rows(report: NotebookReport) -> list[tuple[str, str, str, str]]:
-    return [(e.exercise_id, e.status, f"{e.points}/{e.out_of}", e.title) for e in report.exercises]
-
-
-def _print_table(reports: list[NotebookReport]) -> None:
-    try:
-        from rich.console import Console
-        from rich.table import Table
-    except ImportError:
-        _print_plain(reports)
-        return
-    console = Console()
+def show(reports: list[NotebookReport]) -> None:
+    """One learner sees every message; a class is shown in one table a chapter."""
+    console = Console() if sys.stdout.isatty() else Console(width=WIDE)
+    graded = [report for report in reports if not report.error]
+    if len({report.student for report in reports}) == 1:
+        for report in graded:
+            _show_one(console, report)
+    else:
+        for chapter in sorted({report.chapter for report in graded}):
+            console.print(_class_table(chapter, [r for r in graded if r.chapter == chapter]))
+        for report in graded:
+            for note in report.notes:
+                _plain(console, f"note: {report.student}: {note}")
     for report in reports:
         if report.error:
-            console.print(f"error: {report.error}", style="red", markup=False, highlight=False, soft_wrap=True)
-            continue
-        title = f"{report.path}: {report.points} of {report.out_of} points ({report.percent} %)"
-        table = Table(title=title, title_justify="left", title_style="bold")
-        for heading in ("exercise", "status", "points", "title"):
-            table.add_column(heading)
-        for row in _rows(report):
-            table.add_row(*row, style="green" if row[1] == "pass" else "")
-        console.print(table)
-        for text in _texts(report):
-            console.print(text, markup=False, highlight=False, soft_wrap=True)
+            _plain(console, f"error: {report.error}", style="red")
+    if graded:
+        seconds = sum(report.seconds for report in reports)
+        jails = ", ".join(sorted({report.jail for report in graded}))
+        seed = graded[0].seed
+        _plain(console, f"{seconds:.1f} s of runs; jail: {jails}; the hidden cases came from --seed {seed}")
+        if gap := protection.available().gap(ANSWERS):
+            _plain(console, f"note: {gap}")
 
 
-def _print_plain(reports: list[NotebookReport]) -> None:
-    for report in reports:
-        if report.error:
-            print(f"error: {report.error}")
-            continue
-        print(f"{report.path}: {report.points} of {report.out_of} points ({report.percent} %)")
-        for exercise_id, status, points, title in _rows(report):
-            print(f"  {exercise_id:8}{status:16}{points:>8}  {title}")
-        for text in _texts(report):
-            print(text)
+def _plain(console: Console, text: str, style: str = "") -> None:
+    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
-def _texts(report: NotebookReport) -> list[str]:
-    """What stands under the table: messages, notes, and how to repeat the run."""
-    texts = [e.message for e in report.exercises if e.message] + [f"note: {note}" for note in report.notes]
-    return [*texts, f"{report.seconds} s; the hidden cases came from --seed {report.seed}"]
+def _show_one(console: Console, report: NotebookReport) -> None:
+    title = f"{report.path}: {report.points} of {report.out_of} points ({report.percent} %)"
+    table = Table(title=Text(title), title_justify="left", title_style="bold")
+    for heading in ("exercise", "status", "points", "title"):
+        table.add_column(heading)
+    for e in report.exercises:
+        table.add_row(e.exercise_id, e.status, f"{e.points}/{e.out_of}", e.title, style=STYLES.get(e.status, ""))
+    console.print(table)
+    for text in [*(e.message for e in report.exercises if e.message), *(f"note: {note}" for note in report.notes)]:
+        _plain(console, text)
+
+
+def _class_table(chapter: str, reports: list[NotebookReport]) -> Table:
+    title = f"{chapter}: {len(reports)} notebooks. ✓ passed, – not started; messages: --json, --csv"
+    table = Table(title=title, title_justify="left", title_style="bold")
+    table.add_column("student")
+    for e in reports[0].exercises:
+        table.add_column(e.exercise_id)
+    table.add_column("points", justify="right")
+    table.add_column("%", justify="right")
+    for report in sorted(reports, key=lambda r: (r.student.casefold(), r.path)):
+        marks = [Text(SHORT.get(e.status, e.status), style=STYLES.get(e.status, "")) for e in report.exercises]
+        table.add_row(Text(report.student), *marks, f"{report.points}/{report.out_of}", str(report.percent))
+    return table

@@ -1,212 +1,118 @@
-"""Grades learners' notebooks: overlay, run outside, judge here. Knows statuses; prints nothing. All chapters."""
+"""Grades one learner's notebook: overlay, run outside, judge here. Knows one notebook; prints nothing. All chapters."""
 
-import secrets
 import time
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from mini_vllm.errors import GradingError
 from mini_vllm.grading.bank import chapter_module, chapter_of
-from mini_vllm.grading.diagnosis import CELLS_ARE_ALONE, is_empty, why_no_answer
+from mini_vllm.grading.diagnosis import why_red
 from mini_vllm.grading.exercise import Exercise
-from mini_vllm.grading.judging import ERROR, MISSING, PASS, TIMEOUT, Verdict, judge
-from mini_vllm.grading.overlay import (
-    Answers,
-    exercise_ids,
-    find_answers,
-    find_pristine,
-    overlay,
-    read_notebook,
-)
-from mini_vllm.grading.runner import KERNEL_ENDED, OUT_OF_TIME, PACKAGE_ROOT, Limits, Run, run_notebook
+from mini_vllm.grading.judging import ERROR, PASS, Verdict
+from mini_vllm.grading.limits import Limits
+from mini_vllm.grading.overlay import check_cell_notes, exercise_ids, find_answers, overlay, parse_notebook
+from mini_vllm.grading.pristine import Pristine, find_pristine
+from mini_vllm.grading.report import ExerciseReport, NotebookReport, printable
+from mini_vllm.grading.run_folder import PACKAGE_ROOT
+from mini_vllm.grading.runner import run_notebook
+from mini_vllm.grading.submissions import Submission
+from mini_vllm.grading.verdicts import Attempt, before_running, verdict_on
+from mini_vllm.sandbox import protection
+from mini_vllm.sandbox.protection import Protection
 
-REFERENCE_USED = "reference used"
-
-
-@dataclass(frozen=True)
-class ExerciseReport:
-    """One exercise of one notebook. `points` is all of `out_of`, or 0."""
-
-    exercise_id: str
-    title: str
-    status: str  # pass | wrong | error | timeout | missing | reference used
-    points: int
-    out_of: int
-    message: str
+RUN_AGAIN = "A cell ended the whole run; the others were run again without it."
 
 
-@dataclass
-class NotebookReport:
-    """One notebook. `error` says why nothing could be graded; then there are no exercises."""
+class Grader:
+    """Grades submissions one by one, all with the same seed, limits and untouched notebooks."""
 
-    path: str
-    seed: int
-    exercises: list[ExerciseReport] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    seconds: float = 0.0
-    error: str | None = None
+    def __init__(self, known: list[Pristine], seed: int, limits: Limits, shield: Protection | None = None):
+        self.known = known
+        self.seed = seed
+        self.limits = limits
+        self.shield = shield
 
-    @property
-    def points(self) -> int:
-        return sum(e.points for e in self.exercises)
-
-    @property
-    def out_of(self) -> int:
-        return sum(e.out_of for e in self.exercises)
-
-    @property
-    def percent(self) -> int:
-        return round(100 * self.points / self.out_of) if self.out_of else 0
-
-    @property
-    def mark(self) -> str:
-        return "not graded" if self.error else f"{self.percent} %"
-
-    def to_json(self) -> dict:
-        return {**asdict(self), "points": self.points, "out_of": self.out_of, "percent": self.percent}
-
-
-def grade_paths(
-    paths: Iterable[Path],
-    *,
-    seed: int | None = None,
-    timeout_s: float = 120,
-    limits: Limits | None = None,
-    pristine: Path | None = None,
-    workers: int = 1,
-    on_done: Callable[[NotebookReport], None] = lambda report: None,
-) -> list[NotebookReport]:
-    """Grade notebooks, and all notebooks of folders, in the order given.
-
-    seed: of the hidden cases; drawn at random by default and kept in each report, so that a run can be repeated.
-    timeout_s: for one run of one notebook; `limits` sets the limits within it as well.
-    pristine: a folder of untouched notebooks instead of those in the package.
-    workers: notebooks graded at the same time.
-    """
-    limits = limits or Limits.within(timeout_s)
-    folder = Path(pristine).resolve() if pristine else None
-    if folder and not any(folder.glob("*.ipynb")):
-        raise GradingError(f"{folder} holds no .ipynb file; give the folder of the untouched exercises: --pristine DIR")
-    seed = secrets.randbelow(2**31) if seed is None else seed
-
-    def grade_one(path: Path) -> NotebookReport:
+    def grade(self, submission: Submission) -> NotebookReport:
+        """The report on one submission. Whatever is wrong with it stands in the report; nothing is raised."""
         start = time.monotonic()
+        report = NotebookReport(submission.path, submission.student, self.seed)
         try:
-            report = _grade(path, folder, seed, limits)
+            if submission.error:
+                raise GradingError(submission.error)
+            self._grade(submission, report)
         except GradingError as error:
-            report = NotebookReport(str(path), seed, error=str(error))
+            report.error = printable(str(error))
+        except Exception as error:  # a fault of ours must not cost a class its report
+            report.error = printable(f"{submission.path}: the grader failed, please report it: {error!r}")
+        report.notes = [printable(note) for note in report.notes]
         report.seconds = round(time.monotonic() - start, 1)
-        on_done(report)
         return report
 
-    with ThreadPoolExecutor(max_workers=workers) as pool:
-        return list(pool.map(grade_one, expand(paths)))
+    def _grade(self, submission: Submission, report: NotebookReport) -> None:
+        nb = parse_notebook(submission.data, submission.path)
+        pristine = find_pristine(submission.path, nb, self.known)
+        asked = exercise_ids(pristine.nb)
+        chapters = dict.fromkeys(chapter_of(exercise_id) for exercise_id in asked)
+        known = [e for chapter in chapters for e in chapter_module(chapter).EXERCISES]
+        exercises = [e for e in known if e.exercise_id in asked]
+        answers = find_answers(nb, {e.exercise_id: e.function for e in exercises})
+        given = find_answers(pristine.nb).sources
+        verdicts: dict[str, Verdict] = {}
+        for e in exercises:
+            if verdict := before_running(e, answers.sources.get(e.exercise_id), given.get(e.exercise_id)):
+                verdicts[e.exercise_id] = verdict
+        to_run = [e for e in exercises if e.exercise_id not in verdicts]
+        report.chapter, report.checks_expected = pristine.chapter, len(to_run)
+        report.jail = (self.shield or protection.available()).name
+        answered = [e for e in exercises if e.exercise_id in answers.sources]
+        report.notes += answers.notes + check_cell_notes(nb, answered)
+        verdicts |= self._run(pristine, to_run, answers.sources, submission, report)
+        report.exercises = [_exercise_report(e, verdicts[e.exercise_id]) for e in exercises]
+
+    def _run(
+        self,
+        pristine: Pristine,
+        to_run: list[Exercise],
+        sources: dict[str, str],
+        submission: Submission,
+        report: NotebookReport,
+    ) -> dict[str, Verdict]:
+        """Run all of `to_run` together; where a cell ended the run, the rest is run again without it."""
+        verdicts: dict[str, Verdict] = {}
+        solved = [root / "solutions" for root in (PACKAGE_ROOT, pristine.path.parent.parent)]
+        hide = [*solved, Path(submission.folder)]
+        groups = [to_run] if to_run else []
+        while groups:
+            some = groups.pop(0)
+            nb, numbers = overlay(pristine.nb, some, sources)
+            run = run_notebook(nb, some, self.seed, self.limits, hide=hide, shield=self.shield)
+            attempt = Attempt(run, numbers, sources, self.seed)
+            report.notes += [note for note in _own_cells_that_failed(attempt) if note not in report.notes]
+            report.checks_run += sum(1 for e in some if (cell := attempt.cells(e)[1]) and cell.status)
+            if None in run.hidden_used:
+                report.notes.append(f"{run.hidden_used[None]} was reached for, by no cell in particular")
+            new = {e.exercise_id: v for e in some if (v := verdict_on(e, attempt))}
+            verdicts |= new
+            left = [e for e in some if e.exercise_id not in new]
+            if left and not new and len(some) > 1:
+                groups += [[exercise] for exercise in left]
+            elif left and not new:
+                name = left[0].exercise_id
+                verdicts[name] = Verdict(ERROR, f"{name} ✗ the run did not get to it ({run.ended or 'no reason'}).")
+            elif left:
+                groups.append(left)
+            if left and RUN_AGAIN not in report.notes:
+                report.notes.append(RUN_AGAIN)
+        return verdicts
 
 
-def expand(paths: Iterable[Path]) -> list[Path]:
-    """The notebooks meant by files and folders."""
-    found: list[Path] = []
-    for path in map(Path, paths):
-        if not path.exists():
-            raise GradingError(f"{path} does not exist; give notebooks or folders of notebooks")
-        inside = sorted(path.rglob("*.ipynb")) if path.is_dir() else [path]
-        inside = [p for p in inside if ".ipynb_checkpoints" not in p.parts]
-        if not inside:
-            raise GradingError(f"the folder {path} holds no .ipynb file")
-        found += inside
-    return found
+def _own_cells_that_failed(attempt: Attempt) -> list[str]:
+    """Cells of the untouched notebook, such as its imports: when one fails, answers fail for no fault of theirs."""
+    learners = {number for pair in attempt.numbers.values() for number in pair}
+    reasons = [why_red(cell) for number, cell in attempt.run.cells.items() if number not in learners]
+    return [f"a cell of the untouched notebook failed: {reason}" for reason in reasons if reason]
 
 
-def _grade(path: Path, folder: Path | None, seed: int, limits: Limits) -> NotebookReport:
-    learner_nb = read_notebook(path)
-    pristine_nb = find_pristine(path, learner_nb, folder)
-    answers = find_answers(learner_nb)
-    chapters = dict.fromkeys(chapter_of(i) for i in exercise_ids(pristine_nb))
-    exercises = [e for chapter in chapters for e in chapter_module(chapter).EXERCISES]
-    given = find_answers(pristine_nb).sources
-    verdicts = _before_running(exercises, answers, given)
-    to_run = [e for e in exercises if e.exercise_id not in verdicts]
-    hide = [root / "solutions" for root in (PACKAGE_ROOT, *([folder.parent] if folder else []))]
-
-    def run_some(some: list[Exercise]) -> dict[str, Verdict]:
-        nb, numbers = overlay(pristine_nb, some, answers.sources)
-        run = run_notebook(nb, some, seed, limits, hide=hide)
-        whole = len(some) == 1 or not (run.ended or {OUT_OF_TIME, KERNEL_ENDED} & set(run.failures.values()))
-        return {e.exercise_id: v for e in some if (v := _verdict(e, answers, seed, run, numbers, whole))}
-
-    if to_run:
-        verdicts |= run_some(to_run)
-        # One exercise ended the run or blocked it. Which one it was shows when each of the others runs by itself.
-        undecided = [exercise for exercise in to_run if exercise.exercise_id not in verdicts]
-        for exercise in undecided:
-            verdicts |= run_some([exercise])
-        if undecided:
-            answers.notes.append("Some cells were run by themselves: together they did not come to the end.")
-    return NotebookReport(str(path), seed, [_report(e, verdicts[e.exercise_id]) for e in exercises], answers.notes)
-
-
-def _before_running(exercises: list[Exercise], answers: Answers, given: dict[str, str]) -> dict[str, Verdict]:
-    """Exercises that need no run: without a marked cell, or with the cell as it was given."""
-    verdicts = {}
-    for exercise in exercises:
-        name = exercise.exercise_id
-        if name not in answers.sources:
-            text = f"{name} – no cell is marked # EXERCISE {name}. Put that line back on top of your cell."
-            verdicts[name] = Verdict(MISSING, text)
-        elif _is_as_given(exercise, answers, given):
-            verdicts[name] = _not_started(exercise)
-        elif is_empty(answers.sources[name]):
-            text = f"{name} – not started yet: your cell is empty; {exercise.function} is asked for."
-            verdicts[name] = Verdict(MISSING, text)
-    return verdicts
-
-
-def _is_as_given(exercise: Exercise, answers: Answers, given: dict[str, str]) -> bool:
-    mine, stub = (sources.get(exercise.exercise_id, "") for sources in (answers.sources, given))
-    return mine.split() == stub.split()
-
-
-def _not_started(exercise: Exercise) -> Verdict:
-    return Verdict(MISSING, f"{exercise.exercise_id} – not started yet: the cell is as it was given.")
-
-
-def _verdict(
-    exercise: Exercise, answers: Answers, seed: int, run: Run, numbers: dict[str, list[int]], whole: bool
-) -> Verdict | None:
-    """Right answers, judged here, and a check cell that ran to its end. None: a run that is not `whole` cannot say."""
-    name = exercise.exercise_id
-    answer_cell, check_cell = numbers[name]
-    if name in run.hidden_used:
-        text = (
-            f"{name} ✗ {run.hidden_used[name]} was reached for, which holds the answer. "
-            "Write it yourself: the points are for the thinking."
-        )
-        return Verdict(REFERENCE_USED, text)
-    if name in run.outcomes:
-        verdict = judge(exercise, exercise.cases(seed), run.outcomes[name])
-        if verdict.status == ERROR and run.outcomes[name][-1].get("error", "").startswith("NameError"):
-            return Verdict(ERROR, f"{verdict.message}\n  {CELLS_ARE_ALONE}")
-        if verdict.status != PASS or check_cell in run.passed:
-            return verdict
-    if not whole:
-        return None
-    in_cell, in_check = run.failures.get(answer_cell), run.failures.get(check_cell)
-    why = in_cell or in_check or run.ended
-    if name in run.outcomes:
-        return Verdict(ERROR, f"{name} ✗ the answers are right, but the check cell failed: {why}.")
-    if why == OUT_OF_TIME:
-        return Verdict(TIMEOUT, f"{name} ✗ the cell did not come to its end. Does every loop end?")
-    if why == KERNEL_ENDED:
-        return Verdict(ERROR, f"{name} ✗ the cell ended the whole kernel (os._exit, or out of memory?).")
-    if why.startswith("NotImplementedError"):
-        return Verdict(MISSING, f"{name} – not started yet: {exercise.function} is still the empty stub.")
-    return Verdict(ERROR, f"{name} ✗ {why_no_answer(exercise, answers.sources[name], in_cell, in_check)}")
-
-
-def _report(exercise: Exercise, verdict: Verdict) -> ExerciseReport:
+def _exercise_report(exercise: Exercise, verdict: Verdict) -> ExerciseReport:
     points = exercise.points if verdict.status == PASS else 0
-    return ExerciseReport(
-        exercise.exercise_id, exercise.title, verdict.status, points, exercise.points, verdict.message
-    )
+    message = printable(verdict.message)
+    return ExerciseReport(exercise.exercise_id, exercise.title, verdict.status, points, exercise.points, message)

@@ -63,8 +63,9 @@ def _judge_values(exercise: Exercise, cases: list[Case], outcomes: list[dict]) -
 
     smallest, complaint = min(failing, key=lambda item: len(json.dumps(cases[item[0]])))
     num_right = len(outcomes) - len(failing)
+    many = f"{num_right} of {len(cases)} cases are right. The smallest that is not:"
     lines = [
-        f"{exercise.exercise_id} ✗ {num_right} of {len(cases)} cases are right. The smallest that is not:",
+        f"{exercise.exercise_id} ✗ {'the value is not right:' if exercise.takes_value else many}",
         f"  {exercise.call_text(cases[smallest])}",
         *(f"  {line}" for line in complaint.splitlines()),
         *_printed(outcomes[smallest]),

@@ -14,7 +14,8 @@ BLANK = read_notebook(ROOT / "exercises" / NAME)
 SOLVED = read_notebook(ROOT / "solutions" / NAME)
 RIGHT = find_answers(SOLVED).sources
 IDS = ("c01-e1", "c01-e2", "c01-e3", "c01-b1")
-SHORT = Limits(run_s=60, cell_s=6, calls_s=2, memory_mb=700, processes=20)
+LONG = Limits()
+SHORT = Limits(run_s=60, cell_s=5, calls_s=2, memory_mb=700, processes=20)
 
 
 def copy_of(nb: dict) -> dict:

@@ -144,7 +144,13 @@ def test_a_value_is_checked_as_it_is(values, capsys):
 
 
 @pytest.mark.parametrize(
-    ("name", "blank"), [("c99-e1", ...), ("c99-e2", {"bound": ..., "step": ...}), ("c99-e1", [..., ...])]
+    ("name", "blank"),
+    [
+        ("c99-e1", ...),
+        ("c99-e2", {"bound": ..., "step": ...}),
+        ("c99-e1", [..., ...]),
+        ("c99-e2", {"bound": {"a": ...}, "step": ...}),
+    ],
 )
 def test_a_blank_value_is_not_started(values, capsys, name, blank):
     check(name, blank)

@@ -77,6 +77,8 @@ def test_no_hint_is_the_solution(exercise):
     block = re.search(r"### BEGIN SOLUTION\n(.*?)### (?:GIVEN|END)", source, re.DOTALL)[1]
     code = {line.strip() for line in block.splitlines() if len(line.strip()) > 30}
     assert not [line for line in code if any(line in text for text in exercise.hints)]
+    if exercise.takes_value:
+        return
     head = re.match(r"(?s)# EXERCISE.*?\n(def [^\n]+:)\n", source)[1]
     for text in exercise.hints:
         pasted = f"# EXERCISE {exercise.exercise_id}\n{head}\n" + "".join(f"    {line}\n" for line in text.splitlines())

@@ -21,7 +21,9 @@ def report(student: str = "Åsa", chapter: str = "01-static-batching", seconds: 
         ExerciseReport(f"c{number}-e10", "Tenth", "wrong", 0, 15, "c01-e10 ✗ 3 of 40\n  line two"),
         ExerciseReport(f"c{number}-b1", "Bug, hunt", "reference used", 0, 15, "-1 is no index"),
     ]
-    return NotebookReport(f"class/{student}.ipynb", student, 7, chapter, exercises, 3, 3, ["a note"], seconds)
+    return NotebookReport(
+        f"class/{student}.ipynb", student, 7, chapter, exercises, 3, 3, notes=["a note"], seconds=seconds
+    )
 
 
 def failed(student: str = "Bob") -> NotebookReport:

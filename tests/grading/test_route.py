@@ -9,7 +9,7 @@ from mini_vllm.grading.command import Options, grade_command
 from mini_vllm.grading.overlay import code_cell, fill_in, find_answers, read_notebook, source_of
 from mini_vllm.grading.pristine import find_pristine, load_all
 
-from .classes import BLANK, IDS, NAME, RIGHT, ROOT, SOLVED, by_id, copy_of, graded, save, statuses
+from .classes import BLANK, IDS, LONG, NAME, RIGHT, ROOT, SOLVED, by_id, copy_of, graded, save, statuses
 from .conftest import load, unwrapped
 
 MUTANTS = load("mutants", "ch01", "MUTANTS")
@@ -58,6 +58,15 @@ def reports(tmp_path_factory):
         ),
     }
     return graded(tmp_path_factory.mktemp("route"), notebooks)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "solutions").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_every_chapters_solution_passes_the_whole_way(path, tmp_path):
+    """Mutants, alternatives and blanks of all chapters are judged in-process; this is the way of a learner's file."""
+    (report,) = graded(tmp_path, {path.stem: read_notebook(path)}, LONG).values()
+    assert set(statuses(report)) == {"pass"} and report.percent == 100, report
+    assert not report.notes, "nor does a cell of the untouched notebook fail"
+    assert report.checks_run == report.checks_expected == len(report.exercises)
 
 
 def test_mutants_are_red_and_told_their_mistake(reports):

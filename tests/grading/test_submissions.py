@@ -29,7 +29,7 @@ EMPTY_NOTEBOOK = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 
         ("01-static-batching (1).ipynb", "class"),
         ("ada 01-static-batching-Copy1.ipynb", "ada"),
         ("ada/01-static-batching.ipynb", "ada"),
-        ("ada/work/01-static-batching.ipynb", "ada"),
+        ("ada/week1/01-static-batching.ipynb", "ada"),
         ("Ada Lovelace_123456_assignsubmission_file_/01-static-batching.ipynb", "Ada Lovelace"),
         ("Ada Lovelace_123456_assignsubmission_file_01-static-batching.ipynb", "Ada Lovelace"),
         ("lovelaceada_12345_67890_01-static-batching.ipynb", "lovelaceada"),

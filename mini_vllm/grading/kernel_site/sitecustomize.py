@@ -1,8 +1,8 @@
-"""Runs first in every Python process of a graded run: hides the answers. Knows names of modules only. All chapters.
+"""Runs first in every Python process of a graded run: says who reaches for an answer. Knows names only. All chapters.
 
-The grader puts this folder on PYTHONPATH and, in MINI_VLLM_GRADED_FOLDER, a folder with cases.json. A hidden module
-cannot be imported, and its file cannot be opened, from here on; each attempt is written to answers.jsonl with the
-exercise whose cell made it. It keeps the honest honest: who is after the grader itself needs a container around it.
+The grader puts it on PYTHONPATH and, in MINI_VLLM_GRADED_FOLDER, a folder with cases.json. The answers are not in this
+process's copy of mini_vllm at all; this file makes an attempt to get them a clear message, written to answers.jsonl
+with the exercise whose cell made it. What keeps a process from the files it may not see is the jail around it.
 """
 
 import importlib
@@ -19,13 +19,13 @@ def install(folder):
     with open(os.path.join(folder, "cases.json"), encoding="utf-8") as file:
         asked = json.load(file)
     hidden = tuple(asked["hidden_modules"])
-    hidden_paths = tuple(asked["hidden_paths"])  # absolute; a module's stands for its folder and for its .py file
+    hidden_paths = tuple(asked["hidden_paths"])  # absolute folders
     answers = os.path.join(folder, "answers.jsonl")
+    package = os.path.join(os.path.dirname(os.path.abspath(__file__)), "mini_vllm")
     busy = []  # not empty while this module itself opens a file
 
-    def exercise_at_work():
+    def exercise_at_work(frame):
         """The exercise whose cell is running, from the source of the innermost frame that has a marker."""
-        frame = sys._getframe(2)
         while frame:
             cached = linecache.cache.get(frame.f_code.co_filename)
             found = MARKER.search("".join(cached[2])) if cached and len(cached) == 4 else None
@@ -34,11 +34,19 @@ def install(folder):
             frame = frame.f_back
         return None
 
-    def report(what):
+    def asked_by_the_package(frame):
+        """Whether a module of mini_vllm imports, for a reason of its own; its __init__ only passes names on."""
+        while frame and ("importlib" in frame.f_code.co_filename or frame.f_code.co_filename == lazy_names):
+            frame = frame.f_back
+        return bool(frame) and frame.f_code.co_filename.startswith(package + os.sep)
+
+    lazy_names = os.path.join(package, "__init__.py")
+
+    def report(what, frame):
         busy.append(what)
         try:
             with open(answers, "a", encoding="utf-8") as file:
-                file.write(json.dumps({"exercise": exercise_at_work(), "hidden": what}) + "\n")
+                file.write(json.dumps({"exercise": exercise_at_work(frame), "hidden": what}) + "\n")
         finally:
             busy.pop()
 
@@ -50,7 +58,8 @@ def install(folder):
             if not name.startswith("mini_vllm."):
                 return None
             if any(name == module or name.startswith(module + ".") for module in hidden):
-                report(name)
+                if not asked_by_the_package(sys._getframe(1)):
+                    report(name, sys._getframe(1))
                 raise ImportError(f"{name} is hidden while this exercise is graded: write it yourself", name=name)
             return None
 
@@ -58,8 +67,8 @@ def install(folder):
         if event != "open" or busy or not isinstance(arguments[0], str | bytes):
             return
         path = os.path.realpath(os.fsdecode(arguments[0]))
-        if any(path.removesuffix(".py") == hide or path.startswith(hide + os.sep) for hide in hidden_paths):
-            report(os.path.basename(path))
+        if path.endswith(".ipynb") or any(path == hide or path.startswith(hide + os.sep) for hide in hidden_paths):
+            report(os.path.basename(path), sys._getframe(1))
             raise PermissionError(f"{os.path.basename(path)} is hidden while this exercise is graded")
 
     sys.meta_path.insert(0, HiddenModules)
@@ -79,20 +88,9 @@ def run_the_one_that_we_shadow():
         pass
     finally:
         sys.modules.setdefault("sitecustomize", mine)
-
-
-def hold_the_lock_of_the_living(folder):
-    """Lock a file for as long as this kernel lives: the grader sees at once when it is gone. nbval would wait."""
-    try:
-        import fcntl
-    except ImportError:  # not a POSIX system: nbval's own limit has to do
-        return
-    descriptor = os.open(os.path.join(folder, "alive"), os.O_CREAT | os.O_RDWR)
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        sys.path[:0] = entries
 
 
 if os.environ.get("MINI_VLLM_GRADED_FOLDER"):
-    if any("ipykernel" in argument for argument in sys.orig_argv):
-        hold_the_lock_of_the_living(os.environ["MINI_VLLM_GRADED_FOLDER"])
     install(os.environ["MINI_VLLM_GRADED_FOLDER"])
 run_the_one_that_we_shadow()

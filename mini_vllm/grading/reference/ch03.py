@@ -1,0 +1,264 @@
+"""Right answers and known mistakes of chapter 3. Never importable in a graded kernel. Chapter 3."""
+
+from itertools import product
+
+from mini_vllm.grading.bank.ch03 import BOARD
+from mini_vllm.grading.reference.ch03_variants import boost_with, door_with, stride_with
+from mini_vllm.os_sched import CPU, SJF, SRTF, VTC, BatchMachine, Job, Policy, RoundRobin, Stride
+
+# --- e1 -------------------------------------------------------------------------------------------------------
+
+
+class BackInLineAtOnce(RoundRobin):
+    """Who used its slice stands before those who came meanwhile."""
+
+    def look(self, ready: list[Job], now: float) -> None:
+        pass
+
+    def ran(self, job: Job, units: int) -> None:
+        self._place[job] = next(self._places)
+
+
+class NewcomersFirst(RoundRobin):
+    """A newcomer goes to the front of the line."""
+
+    def arrived(self, job: Job, ready: list[Job]) -> None:
+        self._place[job] = -next(self._places)
+
+
+class CutByArrivals(RoundRobin):
+    """An arrival ends the slice that runs."""
+
+    looks_up_on_arrival = True
+
+
+def finish_under(policy: Policy, turnaround: bool = False) -> dict[str, int]:
+    jobs = [Job(name, arrives, needs) for name, (arrives, needs) in BOARD.items()]
+    CPU(policy).run(jobs)
+    return {job.name: int(job.turnaround + (0 if turnaround else job.arrival)) for job in jobs}
+
+
+def finish() -> dict[str, dict[str, int]]:
+    return {"srtf": finish_under(SRTF()), "rr": finish_under(RoundRobin(3))}
+
+
+# --- e2 -------------------------------------------------------------------------------------------------------
+
+
+def stride(jobs: list[tuple], num_slices: int) -> list[str]:
+    """The chapter's own Stride on its CPU, a slice a unit; nobody is done before the last slice."""
+    turns = CPU(Stride(slice_units=1)).run(
+        Job(name, arrival, work=num_slices, weight=tickets) for name, tickets, arrival in jobs
+    )
+    return [turn.job.name for turn in turns[:num_slices]]
+
+
+# --- e3 -------------------------------------------------------------------------------------------------------
+
+
+class TokensOnly(VTC):
+    """The chapter's VTC, with prompts for nothing and an output token for 1; of those who came together in their order.
+
+    The machine keeps its line as VTC left it, so equal keys alone do not say who has waited longest.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._place: dict[Job, int] = {}
+
+    def arrived(self, job: Job, ready: list[Job]) -> None:
+        self._place[job] = len(self._place)
+        super().arrived(job, ready)
+
+    def key(self, job: Job) -> tuple:
+        return (*super().key(job), self._place[job])
+
+    def ran(self, job: Job, units: int) -> None:
+        self._has_prompt_counted.add(job)
+        self.counter[job.user] += units
+
+
+def fair_door(requests: list[tuple], num_seats: int) -> list[list[str]]:
+    """On the chapter's own BatchMachine, a step a unit of time; prompts of one token."""
+    jobs = [Job(name, arrival, work, prompt=1, user=user) for name, user, arrival, work in requests]
+    room = sum(job.prompt + job.work for job in jobs)
+    machine = BatchMachine(TokensOnly(), num_seats, room, step_ms=lambda num_tokens, kv_tokens: 1.0)
+    schedule: list[list[str]] = []
+    for step in machine.run(jobs):
+        schedule += [[] for _ in range(int(step.start) - len(schedule))]
+        schedule.append(list(step.tokens))
+    return schedule
+
+
+# --- b1 -------------------------------------------------------------------------------------------------------
+
+
+def boost(now: int, next_boost: int, every: int, jobs: list[dict]) -> list:
+    return boost_with(now, next_boost, every, jobs)
+
+
+ANSWERS = {
+    "c03-e1": finish,
+    "c03-e2": stride,
+    "c03-e3": fair_door,
+    "c03-b1": boost,
+}
+
+_SRTF_MISTAKES = [
+    (
+        "Under srtf nobody is interrupted there (that is SJF): whoever comes and needs less than the running one still "
+        "does takes the CPU at once.",
+        finish_under(SJF()),
+    ),
+    (
+        "Under srtf these are turnarounds, finish minus arrival. Give the time of the finish.",
+        finish_under(SRTF(), True),
+    ),
+]
+_RR_MISTAKES = [
+    (
+        "Under rr the one who used its slice stands before those who came meanwhile. It is the other way round: who "
+        "arrives during a slice or at its end is in the line already.",
+        finish_under(BackInLineAtOnce(3)),
+    ),
+    ("Under rr newcomers go to the front of the line there. They go to its end.", finish_under(NewcomersFirst(3))),
+    ("Under rr an arrival ends the running slice there. It runs to its end.", finish_under(CutByArrivals(3))),
+    (
+        "Under rr these are turnarounds, finish minus arrival. Give the time of the finish.",
+        finish_under(RoundRobin(3), True),
+    ),
+]
+
+
+def _finish_mistakes() -> list[tuple]:
+    """Every mistake of one schedule with the other right, and both wrong."""
+    right = finish()
+    pairs = product([("", right["srtf"]), *_SRTF_MISTAKES], [("", right["rr"]), *_RR_MISTAKES])
+    return [
+        (f"{one} {two}".strip(), lambda srtf=srtf, rr=rr: {"srtf": srtf, "rr": rr})
+        for (one, srtf), (two, rr) in pairs
+        if one or two
+    ]
+
+
+MISTAKES = {
+    "c03-e1": _finish_mistakes(),
+    "c03-e2": [
+        (
+            "A newcomer starts at 0: it gets every slice until it has caught up with the passes of the others. Start "
+            "it at the smallest pass of those present.",
+            lambda jobs, n: stride_with(jobs, n, start=lambda passes: 0.0),
+        ),
+        (
+            "A newcomer starts at the largest pass: it waits until everybody has caught up with the one who is "
+            "furthest. Start it at the smallest.",
+            lambda jobs, n: stride_with(jobs, n, start=lambda passes: max(passes, default=0.0)),
+        ),
+        (
+            "The pass grows by the number of tickets, so whoever has many gets few slices. It grows by 1 / tickets.",
+            lambda jobs, n: stride_with(jobs, n, grows=float),
+        ),
+        (
+            "The pass grows by 1 for everybody: that is round robin. It grows by 1 / tickets.",
+            lambda jobs, n: stride_with(jobs, n, grows=lambda tickets: 1.0),
+        ),
+        (
+            "Of equal passes the last in the list runs there. It is the first.",
+            lambda jobs, n: stride_with(jobs, n, last_of_equals=True),
+        ),
+        (
+            "A job starts one stride further there, at smallest pass + 1 / tickets. It starts at the smallest pass.",
+            lambda jobs, n: stride_with(jobs, n, own_stride_first=True),
+        ),
+        (
+            "Jobs run before they have arrived. In slice k only those with arrival_slice <= k are there.",
+            lambda jobs, n: stride_with(jobs, n, arrivals=False),
+        ),
+        ("The largest pass runs there. It is the smallest.", lambda jobs, n: stride_with(jobs, n, largest=True)),
+    ],
+    "c03-e3": [
+        (
+            "That is first come, first served: the door does not look at users.",
+            lambda r, s: door_with(r, s, first_come=True),
+        ),
+        (
+            "That counts the requests that were let in, not tokens: a user with a few long ones gets more than one "
+            "with many short ones.",
+            lambda r, s: door_with(r, s, counts="requests"),
+        ),
+        (
+            "That counts a request's whole output when it joins. A server does not know it; count tokens as they come.",
+            lambda r, s: door_with(r, s, counts="lengths"),
+        ),
+        (
+            "The lift is missing: a user who comes with nothing waiting or running keeps an old, small number and is "
+            "first for as long as the pause lasted.",
+            lambda r, s: door_with(r, s, lift=lambda own, present: own),
+        ),
+        (
+            "The lift is to the largest number of those present. It is to the smallest.",
+            lambda r, s: door_with(r, s, lift=lambda own, present: max(own, *present, 0)),
+        ),
+        (
+            "The lift also lowers: a user who has had more than all others comes back with their number. It keeps the "
+            "larger one.",
+            lambda r, s: door_with(r, s, lift=lambda own, present: min(present, default=own)),
+        ),
+        (
+            "Every arrival is lifted there, also of a user who has something waiting or running.",
+            lambda r, s: door_with(r, s, always_lift=True),
+        ),
+        (
+            "Those who come in one step are lifted as if all came at once. They come one after another: the second one "
+            "finds the first one's user present.",
+            lambda r, s: door_with(r, s, all_at_once=True),
+        ),
+        (
+            "Of requests whose users have had equally many tokens the newest joins there. It is the one that waited "
+            "longest.",
+            lambda r, s: door_with(r, s, newest_of_equals=True),
+        ),
+        (
+            "Somebody is sent away: running requests lose their seat to a user with fewer tokens. Nobody is sent away; "
+            "only free seats are given.",
+            lambda r, s: door_with(r, s, evicts=True),
+        ),
+        (
+            "The tokens of a request are forgotten when it is done. A user's number only grows.",
+            lambda r, s: door_with(r, s, finished_forgotten=True),
+        ),
+    ],
+    "c03-b1": [
+        (
+            "That is the function as given.",
+            lambda *case: boost_with(*case, zeroed=("level", "served"), following=lambda now, due, every: due + every),
+        ),
+        (
+            "The counters are right now. But after an idle night the next boost still lies in the past, and so do the "
+            "thousands after it.",
+            lambda *case: boost_with(*case, following=lambda now, due, every: due + every),
+        ),
+        (
+            "The next boost is right now. But the boost still resets the bill, and leaves `used` alone: whoever had "
+            "used up its time sinks again after one turn.",
+            lambda *case: boost_with(*case, zeroed=("level", "served")),
+        ),
+        (
+            "The boost resets `used` now, but the bill as well. A boost gives time at the top, no money back.",
+            lambda *case: boost_with(*case, zeroed=("level", "used", "served")),
+        ),
+        (
+            "The bill is left alone now, but `used` is, too: whoever had used up its time sinks again after one turn.",
+            lambda *case: boost_with(*case, zeroed=("level",)),
+        ),
+        (
+            "The night's boosts are skipped, but the next one stays on the old grid: it may come sooner than `every` "
+            "after this one.",
+            lambda *case: boost_with(*case, following=lambda now, due, every: due + every * ((now - due) // every + 1)),
+        ),
+        (
+            "A boost is due at next_boost itself, not only after it.",
+            lambda *case: boost_with(*case, is_due=lambda now, due: now > due),
+        ),
+    ],
+}
