@@ -110,8 +110,9 @@ class BatchMachine:
         leaving = [job for job in self.residents if job not in seated]
         moved_ms = sum(self._switch_out(job) for job in leaving)
         moved_ms += sum(self._switch_in(job) for job in seated if job not in self.residents)
+        self.residents = seated
         # Back in the order of arrival, so that equal keys keep it in the next decision too.
-        self.residents, self.waiting = seated, sorted((j for j in order if j not in seated), key=self._place.__getitem__)
+        self.waiting = sorted((job for job in order if job not in seated), key=self._place.__getitem__)
 
         budget, tokens = self.token_budget, {}
         # Who needs one token goes before who needs many, so that a long prompt cannot stop the others.
