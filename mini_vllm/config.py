@@ -70,16 +70,20 @@ class SchedulerConfig:
                 f"max_num_batched_tokens={self.max_num_batched_tokens} is below max_num_seqs={self.max_num_seqs}{times}"
                 ": a full batch could not decode one token each; raise the first or lower the second"
             )
-        if not self.enable_chunked_prefill and self.token_budget < self.max_model_len:
+        widest = self.room(self.token_budget, num_planned=0)
+        budget = f"the token budget of {widest}"
+        if widest < self.token_budget:
+            budget += f" (of {self.max_num_batched_tokens}, less {self.max_num_new_slots_for_drafting} for drafting)"
+        if not self.enable_chunked_prefill and widest < self.max_model_len:
             raise ConfigError(
-                f"the token budget of {self.token_budget} is below max_model_len={self.max_model_len} and chunked "
-                "prefill is off: a long prompt could never enter; raise max_num_batched_tokens (and "
-                "max_num_scheduled_tokens, if it is set), or allow chunks"
+                f"{budget} is below max_model_len={self.max_model_len} and chunked prefill is off: a long prompt "
+                "could never enter; raise max_num_batched_tokens (and max_num_scheduled_tokens, if it is set), or "
+                "allow chunks"
             )
-        if self.num_speculative_tokens and self.token_budget < 1 + self.num_speculative_tokens:
+        if self.num_speculative_tokens and widest < 1 + self.num_speculative_tokens:
             raise ConfigError(
-                f"the token budget of {self.token_budget} is below 1 + num_speculative_tokens = "
-                f"{1 + self.num_speculative_tokens}: a decode with its drafts could never be scheduled; raise it"
+                f"{budget} is below 1 + num_speculative_tokens = {1 + self.num_speculative_tokens}: a decode with its "
+                "drafts could never be scheduled; raise it"
             )
         if self.policy not in POLICIES:
             raise ConfigError(f"policy={self.policy!r} is not one of {', '.join(POLICIES)}")
@@ -137,7 +141,7 @@ class SchedulerConfig:
         blocks = self.blocks_for(num_tokens)
         if self.sliding_window is None:
             return blocks
-        pieces = num_steps_in_flight * self.token_budget + self.num_lookahead_tokens
+        pieces = num_steps_in_flight * self.room(self.token_budget, num_planned=0) + self.num_lookahead_tokens
         in_sight = self.sliding_window - 1 + self.num_speculative_tokens + pieces
         return min(blocks, self.blocks_for(in_sight) + 1)  # plus one: neither end lies on a block boundary
 

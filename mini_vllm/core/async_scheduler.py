@@ -65,4 +65,5 @@ class AsyncScheduler(Scheduler):
             if is_done:
                 self._forget(request)
             news.append(RequestOutput(request.request_id, token_ids, request.finish_reason))
+        self._free_out_of_window()  # now, not a plan later: the window of the next plan begins at what is done by now
         return news

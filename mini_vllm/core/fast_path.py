@@ -17,12 +17,13 @@ def plan_decodes(
 ) -> int:
     """Plan one token for each running request; returns how many were planned: all, or none if some might not fit.
 
-    The caller knows that each has exactly one token to compute. Most of those tokens go into a block that the request
-    owns, and leave it unfilled; the others are looked at in order, since each takes a block or publishes a full one.
+    The caller knows that each has exactly one token to compute, and that the budget holds them: it held their last
+    pieces. Most of those tokens go into a block that the request owns, and leave it unfilled; the others are looked at
+    in order, since each takes a block or publishes a full one.
     """
     cfg, running, manager = scheduler.config, scheduler.running, scheduler.kv_cache_manager
     loud = [r for r in running if r.num_computed_tokens >= r.quiet_until]
-    if len(running) > cfg.token_budget or len(loud) > manager.num_free_blocks:
+    if len(loud) > manager.num_free_blocks:
         return 0
     block_size, caching, tables = cfg.block_size, cfg.enable_prefix_caching, manager.req_to_blocks
     for request in loud:

@@ -23,7 +23,7 @@ from mini_vllm.core.kv_cache_manager import KVCacheManager
 from mini_vllm.core.output import ModelRunnerOutput, RequestOutput, SchedulerOutput, describe
 from mini_vllm.core.preemption import choose_victim, take_out_of_plan
 from mini_vllm.core.request_queue import make_queue
-from mini_vllm.errors import DuplicateRequestError, InvalidRequestError
+from mini_vllm.errors import DuplicateRequestError, InvalidRequestError, SchedulerContractError
 from mini_vllm.request import FINISHED_ABORTED, RUNNING, WAITING, Request, RequestStatus
 
 
@@ -219,6 +219,9 @@ class Scheduler:
         for request, num_tokens in zip(planned[num_quiet:], pieces, strict=True):
             request.num_computed_tokens += num_tokens
             request.is_prefill_chunk = request.num_computed_tokens < len(request.token_ids)
+        self._free_out_of_window()
+
+    def _free_out_of_window(self) -> None:
         if self.config.sliding_window is not None:
             for request in self.running:
                 self.kv_cache_manager.free_out_of_window(request)
@@ -247,6 +250,10 @@ class Scheduler:
             else:
                 news.append(RequestOutput(req_id, token_ids))
         for req_id, token_ids in output.draft_token_ids.items():
+            if len(token_ids) > (most := self.config.num_speculative_tokens):
+                raise SchedulerContractError(
+                    f"the worker drafts {len(token_ids)} tokens for {req_id!r}; num_speculative_tokens is {most}"
+                )
             owner = self.requests.get(req_id)
             if owner is not None and owner.status is RUNNING and not owner.is_prefill_chunk:
                 owner.spec_token_ids = token_ids

@@ -191,8 +191,12 @@ class SchedulerWatch:
     def _check_budget(self, plan: SchedulerOutput) -> None:
         total, limit = plan.total_num_scheduled_tokens, self.config.max_num_batched_tokens
         parts = " + ".join(f"{req_id}:{n}" for req_id, n in plan.num_scheduled_tokens.items())
-        self._require(total <= limit, f"plans {total} tokens ({parts}); max_num_batched_tokens is {limit}")
+        slots = self.config.max_num_new_slots_for_drafting * len(plan.num_scheduled_tokens)
+        parts += f", and {slots} slots for drafting" if slots else ""
+        self._require(total + slots <= limit, f"plans {total} tokens ({parts}); max_num_batched_tokens is {limit}")
         cached = plan.scheduled_cached_reqs
+        kind = type(cached).__name__
+        self._require(hasattr(cached, "req_ids"), f"sends a {kind} as scheduled_cached_reqs, not a CachedRequestData")
         sent = [new.req_id for new in plan.scheduled_new_reqs] + cached.req_ids
         self._require(
             sorted(sent) == sorted(plan.num_scheduled_tokens),

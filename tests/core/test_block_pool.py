@@ -137,8 +137,77 @@ def test_when_it_is_gone_the_next_one_is_found():
     assert pool.find(b"same") == 2
 
 
+def three_twins():
+    """Blocks 2, 3 and 1 hold the same, registered in this order; all are idle."""
+    pool = BlockPool(3)
+    pool.take(3)
+    for block in (2, 3, 1):
+        pool.register(block, b"same")
+    pool.free([1, 2, 3])
+    pool.check_integrity([])
+    return pool
+
+
+@pytest.mark.parametrize(
+    ("order", "found"),
+    [
+        ([2, 3, 1], [3, 1, None]),  # the first holder goes first
+        ([3, 2, 1], [2, 1, None]),
+        ([1, 3, 2], [2, 2, None]),
+        ([3, 1, 2], [2, 2, None]),
+        ([2, 1, 3], [3, 3, None]),
+    ],
+)
+def test_twins_may_go_in_any_order(order, found):
+    pool = three_twins()
+    for block, still_found in zip(order, found, strict=True):
+        pool.touch([block])
+        pool.forget_hash(block)
+        assert pool.find(b"same") == still_found
+        pool.check_integrity([b for b in order if pool.ref_count[b]])
+    assert (pool.cached, pool.twins) == ({}, {})
+
+
+def test_taking_twins_evicts_one_after_the_other():
+    pool = three_twins()
+    assert [pool.take(1) + [pool.find(b"same")] for _ in range(3)] == [[1, 2], [2, 3], [3, None]]
+    assert (pool.cached, pool.twins) == ({}, {})
+
+
+def test_the_only_holder_has_no_twin():
+    pool = three_twins()
+    pool.take(2)
+    assert (pool.cached, pool.twins) == ({b"same": 3}, {})
+
+
+def test_one_who_comes_back_is_the_last_of_the_twins():
+    pool = three_twins()
+    pool.forget_hash(2)
+    pool.register(2, b"same")
+    pool.forget_hash(3)
+    assert pool.find(b"same") == 1
+    pool.check_integrity([])
+
+
+@pytest.mark.parametrize("num_holders", [1, 2])
+def test_registering_the_same_again_changes_nothing(num_holders):
+    pool = pool_with_cached(2, *[b"same"] * num_holders)
+    before = (dict(pool.cached), {h: list(blocks) for h, blocks in pool.twins.items()})
+    for block in range(1, num_holders + 1):
+        pool.register(block, b"same")
+    assert (pool.cached, {h: list(blocks) for h, blocks in pool.twins.items()}) == before
+
+
 def test_what_was_never_registered_is_not_found():
     assert BlockPool(2).find(b"a") is None
+
+
+def test_the_null_block_among_hits_is_neither_owned_nor_idle():
+    pool = pool_with_cached(2, b"a")
+    assert pool.num_idle([NULL_BLOCK, 1, NULL_BLOCK]) == 1
+    pool.touch([NULL_BLOCK, 1])
+    assert (pool.ref_count[NULL_BLOCK], pool.free_queue()) == (0, [2])
+    pool.check_integrity([NULL_BLOCK, 1])
 
 
 def test_the_null_block_is_never_taken_nor_freed():
@@ -176,6 +245,21 @@ def index_without_hash(pool):
     pool.cached[b"a"] = 1
 
 
+def link_back_elsewhere(pool):
+    pool._prev[4] = 1
+
+
+def twins_of_one(pool):
+    pool.register(1, b"a")
+    pool.twins[b"a"] = {1: None}
+
+
+def twins_with_another_first(pool):
+    pool.register(1, b"a")
+    pool.register(2, b"a")
+    pool.cached[b"a"] = 2
+
+
 @pytest.mark.parametrize(
     ("spoil", "owners", "message"),
     [
@@ -185,6 +269,9 @@ def index_without_hash(pool):
         (negative, [1, 2], "block tables count [0, 1, 1, 0, 0], the pool [0, 1, 1, -1, 0]"),
         (hash_without_index, [1, 2], "the index and the blocks disagree on {(1, b'a')}"),
         (index_without_hash, [1, 2], "the index and the blocks disagree on {(1, b'a')}"),
+        (link_back_elsewhere, [1, 2], "a back link is wrong"),
+        (twins_of_one, [1, 2], "twins [1], of which one is found"),
+        (twins_with_another_first, [1, 2], "twins [1, 2], of which one is found"),
         (lambda pool: None, [1], "block tables count [0, 1, 0, 0, 0], the pool [0, 1, 1, 0, 0]"),
         (lambda pool: None, [1, 1, 2], "block tables count [0, 2, 1, 0, 0], the pool [0, 1, 1, 0, 0]"),
     ],

@@ -6,6 +6,7 @@ The stand-in for the model drafts 7 and 8 for everybody. Blocks hold four tokens
 import pytest
 
 from mini_vllm.core.output import ModelRunnerOutput
+from mini_vllm.errors import SchedulerContractError
 from tests.core.tiny import make, req
 
 
@@ -52,6 +53,15 @@ def test_after_a_rejection_only_the_next_token_is_open(decoding):
     plan, _ = step(decoding)
     assert plan.num_scheduled_tokens == {"A": 1}
     assert plan.scheduled_spec_decode_tokens == {}
+
+
+@pytest.mark.parametrize("most", [0, 2])
+def test_more_drafts_than_were_agreed_are_an_error(most):
+    """Blocks, budgets and windows count on `num_speculative_tokens` drafts at most."""
+    scheduler = with_drafts(req("A", 3), num_speculative_tokens=most)
+    step(scheduler, drafts=range(most))
+    with pytest.raises(SchedulerContractError, match=f"drafts 3 tokens for 'A'; num_speculative_tokens is {most}"):
+        step(scheduler, drafts=(7, 8, 9))
 
 
 def test_a_stop_token_among_the_accepted_ends_the_request_there():

@@ -7,9 +7,10 @@ every step our books add up, each request ends as it did, and a run that vLLM en
 
 import pytest
 
+from mini_vllm.core.scheduler import Scheduler
 from mini_vllm.stages.ch10_priority_aging import Scheduler as ClearScheduler
 from mini_vllm.trace.replay import TIERS, Replay, first_difference, read_recording
-from tests.core.recordings import CLEAR_FORM, RECORDINGS
+from tests.core.recordings import CLEAR_FORM, FOLDER, RECORDINGS
 
 NUM_RECORDINGS, NUM_FOR_THE_CLEAR_FORM, NUM_STEPS = 99, 84, 4327
 by_name = pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
@@ -53,6 +54,24 @@ def test_the_books_add_up_and_each_request_ends_as_in_vllm(path):
     assert replay.scheduler.has_unfinished_requests() == (real["end"] != "finished")
     if real["end"] == "stalled":
         assert [step["scheduled"] for step in steps[-3:]] == [[], [], []]
+
+
+class SpoilsTheFastPath(Scheduler):
+    """Right, but for the order in which its fast path lists the requests."""
+
+    def schedule(self):
+        plan, pieces = super().schedule(), {}
+        if self.fast_path:
+            pieces = dict(reversed(plan.num_scheduled_tokens.items()))
+            plan.num_scheduled_tokens.clear()
+            plan.num_scheduled_tokens.update(pieces)
+        return plan
+
+
+def test_each_recording_is_replayed_with_the_fast_path_too():
+    data = read_recording(FOLDER / "00_fcfs_plain.json")
+    assert first_difference(data, tier=3, scheduler_cls=Scheduler) is None
+    assert "scheduled (with the fast path): ours [['" in first_difference(data, 3, SpoilsTheFastPath)
 
 
 class QuietReplay(Replay):

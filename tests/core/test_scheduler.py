@@ -322,6 +322,21 @@ def test_abort_of_an_unknown_or_finished_request_is_passed_over():
     assert step(scheduler)[0].finished_req_ids == ["A"]
 
 
+def test_one_id_may_be_given_as_it_is():
+    scheduler = make(req("R1", 2), req("R", 2), req("1", 2))
+    scheduler.finish_requests("R1")
+    assert list(scheduler.requests) == ["R", "1"]
+    scheduler.finish_requests("1")
+    assert list(scheduler.requests) == ["R"]
+
+
+def test_ids_may_come_from_any_iterable():
+    scheduler = make(req("A", 2), req("B", 2), req("C", 2))
+    scheduler.finish_requests(r for r in ("A", "B"))
+    scheduler.finish_requests({"C"})
+    assert scheduler.requests == {}
+
+
 def test_requests_may_be_ended_with_another_status():
     scheduler = make(req("A", 2))
     a = scheduler.requests["A"]
@@ -357,6 +372,13 @@ def spoil_lost_block(scheduler):
     scheduler.kv_cache_manager.block_pool._unlink(3)
 
 
+def spoil_hash(scheduler):
+    a, pool = scheduler.running[0], scheduler.kv_cache_manager.block_pool
+    a.block_hashes = [b"made up"]
+    pool.register(1, b"of another")
+    scheduler.kv_cache_manager.num_registered["A"] = 1
+
+
 def spoil_computed(scheduler):
     scheduler.running[0].num_computed_tokens = 4
 
@@ -371,6 +393,7 @@ def spoil_computed(scheduler):
         (spoil_lost_block, r"free queue \[4, .*64\], blocks without an owner \[3, 4, "),
         (spoil_missing_block, "A has computed 5 tokens and room for 4"),
         (spoil_computed, "A has computed 4 tokens and knows 3"),
+        (spoil_hash, "A: block 1 carries another hash than its tokens 0 ff."),
     ],
 )
 def test_check_integrity_names_the_broken_invariant(spoil, message):

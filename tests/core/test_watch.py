@@ -70,6 +70,10 @@ class ForgetsTheBudgetWhenDecoding(Replans):
         return replace(plan, num_scheduled_tokens={r: n + 7 for r, n in plan.num_scheduled_tokens.items()})
 
 
+class ForgetsTheDrafter(Misreads):
+    misread = {"max_num_new_slots_for_drafting": 0}
+
+
 class ForgetsMaxNumSeqs(Misreads):
     misread = {"max_num_seqs": 8}
 
@@ -136,6 +140,33 @@ class SendsNoData(Replans):
         return replace(plan, scheduled_cached_reqs=CachedRequestData())
 
 
+class SendsAList(Replans):
+    def spoil(self, plan):
+        return replace(plan, scheduled_cached_reqs=[])
+
+
+class SendsTooFewCounts(Replans):
+    def spoil(self, plan):
+        return replace(plan, scheduled_cached_reqs=replace(plan.scheduled_cached_reqs, num_computed_tokens=[]))
+
+
+class SendsBlocksForNobody(Replans):
+    def spoil(self, plan):
+        return replace(plan, scheduled_cached_reqs=CachedRequestData(new_block_ids={"ghost": [3]}))
+
+
+class ResumesNobody(Replans):
+    def spoil(self, plan):
+        return replace(plan, scheduled_cached_reqs=CachedRequestData(resumed_req_ids=["ghost"]))
+
+
+class SendsAnotherCount(Replans):
+    def spoil(self, plan):
+        cached = deepcopy(plan.scheduled_cached_reqs)
+        cached.num_computed_tokens = [n + 1 for n in cached.num_computed_tokens]
+        return replace(plan, scheduled_cached_reqs=cached)
+
+
 class SendsOnlyChangesOfANewRequest(Replans):
     def spoil(self, plan):
         cached = CachedRequestData()
@@ -198,6 +229,12 @@ CASES = [
         LIMITS,
         "plans 10 tokens (A:10); max_num_batched_tokens is 8",
     ),
+    (
+        ForgetsTheDrafter,
+        [A, SimRequest("B", 5, 1)],
+        replace(LIMITS, max_num_new_slots_for_drafting=1),
+        "plans 8 tokens (A:3 + B:5, and 2 slots for drafting); max_num_batched_tokens is 8",
+    ),
     (ForgetsMaxNumSeqs, [A, B, SimRequest("C", 1, 1)], LIMITS, "runs 3 requests (['A', 'B', 'C']); max_num_seqs is 2"),
     (GivesABlockTwice, [A, B], LIMITS, "gives block 1 to 'B', but 'A' owns it"),
     (GivesABlockTwice, [SimRequest("A", 5, 1)], LIMITS, "gives block 1 to 'A', but 'A' owns it"),
@@ -209,6 +246,11 @@ CASES = [
     (RunsWhoWaits, [FULL_A, FULL_B], TIGHT, "schedules 'B', which is not running"),
     (PreemptsWhoWaits, [A], LIMITS, "preempts 'A', which is not running"),
     (SendsNoData, [A], LIMITS, "schedules ['A'] but sends the worker data for []"),
+    (SendsAList, [A], LIMITS, "sends a list as scheduled_cached_reqs, not a CachedRequestData"),
+    (SendsTooFewCounts, [A], LIMITS, "sends 0 counts of computed tokens for the 1 requests ['A']"),
+    (SendsBlocksForNobody, [A], LIMITS, "sends blocks or a resumption for ['ghost'], not in req_ids"),
+    (ResumesNobody, [A], LIMITS, "sends blocks or a resumption for ['ghost'], not in req_ids"),
+    (SendsAnotherCount, [A], LIMITS, "tells the worker that 'A' has 4 computed tokens, but it has 3"),
     (SendsOnlyChangesOfANewRequest, [A], LIMITS, "sends no data for 'A', which is new"),
     (SendsAResumedRequestAsNew, [FULL_A, FULL_B], TIGHT, "sends 'B' as new, but the worker knows it"),
     (ResumesWhoRuns, [A], LIMITS, "resumes 'A', which does not wait"),
@@ -427,6 +469,14 @@ def test_an_abort_without_finish_requests_is_named():
     loop.add_request(Request("A", [1], SHORT))
     with pytest.raises(SchedulerContractError, match=r"Four has no finish_requests.*\['A'\]"):
         loop.abort(["A"])
+
+
+def test_one_id_may_be_aborted_as_it_is():
+    loop = StepLoop(Scheduler(LIMITS), LIMITS, FakeModelRunner().execute, kind="sim", clock=None)
+    for name in ("R1", "R", "1"):
+        loop.add_request(Request(name, [1], SHORT))
+    loop.abort("R1")
+    assert list(loop.watch.requests) == list(loop.scheduler.requests) == ["R", "1"]
 
 
 def test_an_id_in_use_is_refused_for_every_scheduler():

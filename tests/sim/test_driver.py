@@ -122,7 +122,8 @@ def test_the_fake_model_starts_over_after_a_preemption():
 
 def test_the_fake_model_counts_what_hit_the_cache_as_computed():
     new = NewRequestData("A", [0] * 5, SamplingParams(), [1], 4)
-    assert FakeModelRunner().execute(SchedulerOutput([new], num_scheduled_tokens={"A": 1})).sampled_token_ids == {"A": [1000]}
+    output = FakeModelRunner().execute(SchedulerOutput([new], num_scheduled_tokens={"A": 1}))
+    assert output.sampled_token_ids == {"A": [1000]}
 
 
 # --- prefix caching and priority in a simulation ---
