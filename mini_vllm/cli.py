@@ -229,9 +229,6 @@ def grade(
     """Grade exercise notebooks: the marked cells, on the untouched notebook, in a fresh process in a jail."""
     from mini_vllm.grading.command import Options, grade_command
 
-    for option, path in (("json", json_out), ("csv", csv_out), ("gradescope", gradescope), ("classroom", classroom)):
-        if path:
-            refuse_if_not_writable(path, f"--{option}")
     options = Options(
         *(json_out, csv_out, gradescope, classroom),
         seed=seed,

@@ -2,7 +2,7 @@
 
 import secrets
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from mini_vllm.errors import GradingError
+from mini_vllm.errors import GradingError, MiniVLLMError
 from mini_vllm.grading import report_files
 from mini_vllm.grading.class_run import BACKENDS, grade_submissions, usable_cpus
 from mini_vllm.grading.grader import Grader
@@ -20,7 +20,8 @@ from mini_vllm.grading.judging import ERROR, MISSING, PASS, TIMEOUT, WRONG
 from mini_vllm.grading.limits import Limits
 from mini_vllm.grading.pristine import load_all
 from mini_vllm.grading.report import REFERENCE_USED, SKIPPED, TAMPERED, NotebookReport
-from mini_vllm.grading.submissions import collect
+from mini_vllm.grading.submissions import Submission, collect, students_to_grade
+from mini_vllm.output_file import refuse_if_not_writable
 from mini_vllm.sandbox import protection
 
 ALL_GRADED, SOME_NOT_GRADED, NOTHING_GRADED = 0, 1, 2
@@ -58,6 +59,15 @@ class Options:
         if self.require_jail and (gap := protection.available().gap(ANSWERS)):
             raise GradingError(f"--require-jail: {gap}")
 
+    def check_files(self, submissions: Sequence[Submission]) -> None:
+        """That the reports can be written, over no notebook, is known before the first notebook is graded."""
+        notebooks = [Path(submission.path) for submission in submissions]
+        for name in ("json", "csv", "gradescope", "classroom"):
+            if path := getattr(self, name):
+                refuse_if_not_writable(path, f"--{name}", notebooks)
+        if self.gradescope:
+            report_files.refuse_several(students_to_grade(submissions))
+
     def files(self) -> list[tuple[Path, Callable[[list[NotebookReport]], str]]]:
         every = [
             (self.json, report_files.as_json),
@@ -72,7 +82,9 @@ def grade_command(paths: list[Path], options: Options = Options()) -> int:
     """Grade, print, write the files that were asked for. Returns the exit code."""
     try:
         options.check()
+        options.check_files([])  # before a large class is read
         submissions = collect(paths)
+        options.check_files(submissions)
         seed = secrets.randbelow(2**31) if options.seed is None else options.seed
         known = load_all(options.pristine.resolve() if options.pristine else None)
         grader = Grader(known, seed, Limits.within(options.timeout_s, options.memory_mb))
@@ -82,12 +94,12 @@ def grade_command(paths: list[Path], options: Options = Options()) -> int:
             )
         for path, text_of in options.files():
             report_files.write(path, text_of(reports))
-    except GradingError as error:
+    except MiniVLLMError as error:
         print(f"error: {error}", file=sys.stderr)
         return NOTHING_GRADED
     show(reports)
     graded = [report for report in reports if not report.error]
-    return ALL_GRADED if len(graded) == len(reports) else SOME_NOT_GRADED
+    return NOTHING_GRADED if not graded else ALL_GRADED if len(graded) == len(reports) else SOME_NOT_GRADED
 
 
 @contextmanager

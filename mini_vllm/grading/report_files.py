@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from collections.abc import Collection
 from pathlib import Path
 
 from mini_vllm.errors import GradingError
@@ -51,14 +52,18 @@ def _cell(text: str) -> str:
     return f"'{text}" if text.lstrip(" ").startswith(FORMULA_STARTS) else text
 
 
+def refuse_several(students: Collection[str]) -> None:
+    if len(students) > 1:
+        first, second, *more = sorted(students)
+        raise GradingError(
+            f"Gradescope takes one submission a file, and these are of {len(students)} students ({first}, {second}"
+            f"{', …' if more else ''}); give the notebooks of one, or use --csv for a class"
+        )
+
+
 def as_gradescope(reports: list[NotebookReport]) -> str:
     """results.json of one submission: https://gradescope-autograders.readthedocs.io/en/latest/specs/"""
-    students = sorted({report.student for report in reports})
-    if len(students) > 1:
-        raise GradingError(
-            f"Gradescope takes one submission a file, and these are of {len(students)} students ({students[0]}, "
-            f"{students[1]}, …); give the notebooks of one, or use --csv for a class"
-        )
+    refuse_several({report.student for report in reports if not report.error})
     tests = [
         {
             "name": f"{e.exercise_id} {e.title}",

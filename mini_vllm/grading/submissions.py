@@ -3,6 +3,7 @@
 A file that cannot be read is kept as a submission with `error`: it is named in the report, and the others go on.
 """
 
+import contextlib
 import functools
 import os
 import re
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mini_vllm.errors import GradingError
-from mini_vllm.grading.overlay import PACKAGED
+from mini_vllm.grading.overlay import PACKAGED, parse_notebook
 
 MAX_NOTEBOOK_BYTES = 50_000_000
 NOT_SUBMISSIONS = {".ipynb_checkpoints", "__MACOSX", ".git", ".venv", "node_modules"}
@@ -41,6 +42,17 @@ def collect(paths: Iterable[Path]) -> list[Submission]:
             key = os.path.realpath(file)
             found.setdefault(key, _read(file, path if path.is_dir() else file.parent))
     return list(found.values())
+
+
+def students_to_grade(submissions: Iterable[Submission]) -> set[str]:
+    """Whose notebooks can be read; a file that is none is no student's."""
+    students = set()
+    for submission in submissions:
+        if not submission.error:
+            with contextlib.suppress(GradingError):
+                parse_notebook(submission.data, submission.path)
+                students.add(submission.student)
+    return students
 
 
 def _files(path: Path) -> list[Path]:

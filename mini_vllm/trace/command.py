@@ -3,7 +3,7 @@
 import re
 import webbrowser
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
@@ -18,6 +18,7 @@ from mini_vllm.output_file import refuse_if_not_writable
 from mini_vllm.trace.convert import from_vllm_recording, is_recording, load_run, replayed
 from mini_vllm.trace.diff import Comparison, compare
 from mini_vllm.trace.perfetto import export_perfetto
+from mini_vllm.trace.reader import is_trace
 from mini_vllm.trace.schema import step_fields
 from mini_vllm.trace.trace import Trace
 
@@ -55,11 +56,24 @@ def _errors_as_one_line(exit_code: int = 1) -> Iterator[None]:
 
 
 def _load(file: Path, partial: bool = False) -> Trace:
-    if not file.exists():
-        raise TraceFormatError(f"{file} does not exist; make one with `mini-vllm generate … --trace {file}`")
-    if file.is_dir():
-        raise TraceFormatError(f"{file} is a folder; give a trace in it, as `mini-vllm generate … --trace` writes them")
+    _refuse_if_no_file(file, f"make one with `mini-vllm generate … --trace {file}`")
     return load_run(file, partial=partial)
+
+
+def _refuse_if_no_file(file: Path, way_out: str) -> None:
+    if not file.exists():
+        raise TraceFormatError(f"{file} does not exist; {way_out}")
+    if file.is_dir():
+        raise TraceFormatError(f"{file} is a folder; give a file in it, or {way_out}")
+
+
+def _check_target(target: Path, inputs: Iterable[Path], may_replace_traces: bool = False) -> None:
+    """A recording cannot be made again, nor can a trace of another run by writing something else over it."""
+    refuse_if_not_writable(target, "--out", inputs)
+    if target.is_file():
+        holds = "a recorded run of vLLM" if is_recording(target) else "a trace" if is_trace(target) else ""
+        if holds and not (may_replace_traces and holds == "a trace"):
+            raise ConfigError(f"--out {target} holds {holds}; give another name, or delete it first")
 
 
 def play(
@@ -78,7 +92,7 @@ def play(
     with _errors_as_one_line():
         run, second = _load(file, partial), _load(other, partial) if other else None
         page = out or file.with_name(_page_name(file, other))
-        refuse_if_not_writable(page, "--out")
+        _check_target(page, [file, other] if other else [file])
         if second is None or other is None:
             StepPlayer(run).save(page)
         else:
@@ -112,9 +126,8 @@ def show(
     """Say what a run is: its limits, its requests, what held them up; with --steps also step by step in words."""
     with _errors_as_one_line():
         trace = _load(file, partial)
-        for line in (*_about(trace), *_request_table(trace)):
-            typer.echo(line)
-        for line in _told(trace, steps) if steps is not None else ():
+        told = _told(trace, steps) if steps is not None else []
+        for line in (*_about(trace), *_request_table(trace), *told):
             typer.echo(line)
 
 
@@ -177,9 +190,7 @@ def export(
         trace = _load(file, partial)
         stem = file.name.removesuffix(".gz").rpartition(".")[0] or file.name
         target = out or file.with_name(stem + (".trace.jsonl" if format is Format.jsonl else ".perfetto.json"))
-        refuse_if_not_writable(target, "--out")
-        if target.exists() and target.samefile(file):
-            raise ConfigError(f"--out {target} is the file that is read; give another name")
+        _check_target(target, [file], may_replace_traces=format is Format.jsonl)
         if format is Format.jsonl:
             typer.echo(f"trace: {trace.save(target)}")
         else:
@@ -193,9 +204,10 @@ def replay(
 ) -> None:
     """Run our scheduler on the requests of a recorded vLLM run and write the trace, to play or compare with it."""
     with _errors_as_one_line():
+        _refuse_if_no_file(recording, "recorded runs are in the repository, in tests/data/vllm_traces")
         if not is_recording(recording):
             raise TraceFormatError(f"{recording} is no recorded run of vLLM: it needs a scenario and a trace")
-        refuse_if_not_writable(out, "--out")
+        _check_target(out, [recording], may_replace_traces=True)
         ours = replayed(recording)
         ours.save(out)
         difference = compare(from_vllm_recording(recording), ours).difference
@@ -265,7 +277,7 @@ def _request_table(trace: Trace) -> Iterator[str]:
         yield "  ".join([name.ljust(widths[0]), *(c.rjust(w) for c, w in zip(cells, widths[1:], strict=True))])
 
 
-def _told(trace: Trace, steps: str) -> Iterator[str]:
+def _told(trace: Trace, steps: str) -> list[str]:
     """The chosen steps in words."""
     from mini_vllm.viz import StepPlayer
 
@@ -275,8 +287,11 @@ def _told(trace: Trace, steps: str) -> Iterator[str]:
     first, dash, last = wanted.groups()
     low = int(first or 0)
     high = float("inf") if steps == "all" or (dash and not last) else int(last or first)
-    sentences = zip(trace.steps, StepPlayer(trace).events(), strict=True)
-    chosen = [sentence for record, sentence in sentences if low <= record["step"] <= high]
-    if not chosen:
-        raise ConfigError(f"--steps {steps}: this run has {_size(trace)}")
-    yield from chosen
+    if low > high:
+        raise ConfigError(f"--steps {steps} begins after it ends")
+    numbers = [record["step"] for record in trace.steps]
+    if not any(low <= number <= high for number in numbers):
+        there = f"the steps are {numbers[0]} to {numbers[-1]}" if numbers else "this run has no steps"
+        raise ConfigError(f"--steps {steps}: {there}")
+    sentences = zip(numbers, StepPlayer(trace).events(), strict=True)
+    return [sentence for number, sentence in sentences if low <= number <= high]

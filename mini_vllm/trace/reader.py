@@ -44,6 +44,15 @@ def read_trace(path: str | Path, partial: bool = False) -> tuple[dict[str, Any],
     return header, steps
 
 
+def is_trace(path: str | Path) -> bool:
+    """Whether a file begins with the header of a trace, of whatever version. OSError if it cannot be opened."""
+    try:
+        row = json.loads(next((line for _, line, _ in _lines(Path(path))), b""))
+    except (TraceFormatError, ValueError, RecursionError):
+        return False
+    return isinstance(row, dict) and row.get("format") == FORMAT
+
+
 def checked_header(row: Any, where: str) -> dict[str, Any]:
     if not isinstance(row, dict) or "format" not in row:
         raise TraceFormatError(f'{where}: expected the header, e.g. {{"format": "{FORMAT}", "version": {VERSION}, …}}')
@@ -91,7 +100,8 @@ def _parsed(line: bytes, path: str | Path, number: int) -> Any:
     except UnicodeDecodeError as error:
         raise TraceFormatError(f"{path} is no UTF-8 text (line {number}, byte {error.start}: {error.reason})") from None
     except json.JSONDecodeError as error:
-        raise TraceFormatError(f"{path}, line {number}: not JSON ({error.msg} at column {error.colno})") from None
+        what = error.msg.removesuffix(" at")  # "Unterminated string starting at"
+        raise TraceFormatError(f"{path}, line {number}: not JSON ({what} at column {error.colno})") from None
     except (ValueError, RecursionError) as error:
         raise TraceFormatError(f"{path}, line {number}: not JSON ({error})") from None
 

@@ -8,6 +8,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.transforms import Bbox
 
 from mini_vllm.errors import ConfigError
+from mini_vllm.sim.pareto import HIGH, LOW, pareto_front
 from mini_vllm.viz.style import (
     INK,
     SMALL,
@@ -21,30 +22,7 @@ from mini_vllm.viz.style import (
     series_styles,
 )
 
-LOW, HIGH = "low", "high"
 BETTER = {LOW: "← better", HIGH: "better →"}
-
-
-def pareto_front(points: Mapping[str, tuple[float, float]], *, x_best: str = LOW, y_best: str = HIGH) -> list[str]:
-    """Names of the points that no other beats: none is as good on both axes and better on one. In order of x.
-
-    x_best, y_best: "low" or "high", whichever is better on that axis. Equal points are all on the front.
-    """
-    for axis, best in (("x", x_best), ("y", y_best)):
-        if best not in (LOW, HIGH):
-            raise ConfigError(f"{axis}_best={best!r} is unknown: choose {LOW!r} or {HIGH!r}")
-    places = {name: tuple(numbers(f"point {name}", point)) for name, point in points.items()}
-    if bad := [name for name, place in places.items() if len(place) != 2]:
-        raise ConfigError(f"point {bad[0]} has {len(places[bad[0]])} values, not an x and a y")
-    costs = {name: (x if x_best == LOW else -x, y if y_best == LOW else -y) for name, (x, y) in places.items()}
-    front: list[str] = []
-    bound, at = float("inf"), float("-inf")
-    for name in sorted(costs, key=costs.__getitem__):
-        x, y = costs[name]
-        if y < bound or (y == bound and x == at):
-            front.append(name)
-            bound, at = y, x
-    return sorted(front, key=places.__getitem__)
 
 
 def pareto(
@@ -66,6 +44,9 @@ def pareto(
         raise ConfigError(f"series names {stray[0]!r}, which is no point; the points are {', '.join(points)}")
     if series and (bare := [name for name in points if name not in series]):
         raise ConfigError(f"point {bare[0]!r} belongs to no series: name one for it")
+    for name, point in points.items():
+        if len(numbers(f"point {name}", point)) != 2:
+            raise ConfigError(f"point {name} has {len(point)} values, not an x and a y")
     names = list(dict.fromkeys((series or dict.fromkeys(points, "")).values()))
     looks = series_styles(names)
     with house_style():

@@ -24,10 +24,10 @@ INK, SOFT, ALARM = "#1c2229", "#5a6572", "#c44601"
 LANE_HEIGHT = 22
 _LETTERS = {"w": ".", "s": "s", "p": "P", "c": "C", "d": "d", "i": "-", "x": "X", "a": "A"}
 _RARE_FIRST = "XARFPCd-s. "  # when several steps share a character, the rarest kind is shown
-_KEY = "key: . waiting  P prefill  d decode  - not scheduled  X evicted  R resumed  C recompute  F finished"
+_KEY = "key: . waiting  P prefill  d decode  - not scheduled  X evicted (preempted)  R resumed  C recompute  F finished"
 _SVG_KEY = (
     "dotted waiting · striped prefill or recompute · solid decode · outline not scheduled"
-    " · × evicted · dark end finished"
+    " · × evicted (preempted) · dark end finished"
 )
 
 

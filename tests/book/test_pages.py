@@ -88,6 +88,18 @@ def test_page(open_page, name, width, scheme):
     step_every_player(page)
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("name", ["book/trace-format", "book/instructors"])
+def test_no_column_of_a_table_is_off_the_screen(open_page, name, width):
+    page = open_page(f"{name}.html", width)
+    tables = "[...document.querySelectorAll('article.bd-article table')]"
+    assert page.evaluate(f"{tables}.length") > 4
+    assert (
+        page.evaluate(f"{tables}.filter(t => t.scrollWidth > t.clientWidth).map(t => t.textContent.slice(0, 200))")
+        == []
+    )
+
+
 def test_the_front_page_leads_to_the_introduction(open_page):
     page = open_page("index.html")
     page.wait_for_url("**/book/intro.html")

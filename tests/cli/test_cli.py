@@ -66,10 +66,10 @@ def test_play_refuses_a_broken_trace_by_file_and_line(tmp_path):
     assert "broken.jsonl" in result.stderr and "2" in result.stderr
 
 
-def is_one_line(result, *words):
+def is_one_line(result, *words, code=1):
     """A refusal: one line on standard error with these words in it, and nothing on standard output."""
     line = result.stderr.rstrip("\n")
-    assert (result.returncode, result.stdout) == (1, "")
+    assert (result.returncode, result.stdout) == (code, "")
     return line.startswith("error: ") and "\n" not in line and all(word in line for word in words)
 
 
@@ -94,7 +94,8 @@ def is_one_line(result, *words):
 def test_what_cannot_work_is_refused_in_one_line_before_the_model_is_loaded(tmp_path, arguments, words):
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
     result = run(*(str(a).replace("{tmp}", str(tmp_path)) for a in arguments))
-    assert is_one_line(result, *(word.replace("{tmp}", str(tmp_path)) for word in words)), result.stderr
+    code = 2 if arguments[0] == "grade" else 1
+    assert is_one_line(result, *(word.replace("{tmp}", str(tmp_path)) for word in words), code=code), result.stderr
 
 
 def test_what_the_system_refuses_is_one_line(monkeypatch, capsys):

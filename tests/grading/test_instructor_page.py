@@ -54,13 +54,38 @@ def test_the_limits_are_those_of_the_code():
     assert f"larger than {submissions.MAX_NOTEBOOK_BYTES // 1_000_000} MB" in words
 
 
-@pytest.mark.parametrize("number", ["c01", "c02", "c04", "c06", "c07", "c08", "c09", "c11", "c13", "c15"])
+# The numbers are those in the names of the tests.
+REPORTS = {
+    "c01": "computationalmodelling/nbval/issues/41",
+    "c02": "MDAnalysis/UserGuide/issues/357",
+    "c04": "jupyter/nbgrader/pull/1324",
+    "c06": "kaist-cp/cs420/issues/213",
+    "c07": "jupyter/nbgrader/issues/108",
+    "c08": "jupyter-book/jupyter-book/issues/1991",
+    "c09": "jupyter-book/jupyter-book/issues/613",
+    "c11": "TransformerLensOrg/TransformerLens/issues/1080",
+    "c13": "microsoft/dion/pull/37",
+    "c15": "jupyter/nbgrader/issues/6",
+}
+
+
+@pytest.mark.parametrize("number", REPORTS)
 def test_every_public_report_has_a_test_or_a_reason(number):
-    (row,) = [line for line in PAGE.splitlines() if line.startswith(f"| {number} |")]
+    (row,) = [line for line in PAGE.splitlines() if f"https://github.com/{REPORTS[number]})" in line]
     paths = re.findall(r"`(tests/[\w/.]+)`", row)
     assert paths and all((ROOT / path).exists() for path in paths), row
     if "not the grader" not in row:
         assert any(f"def test_{number}_" in (ROOT / path).read_text(encoding="utf-8") for path in paths), row
+
+
+def test_every_public_report_is_linked_and_one_a_row_is_dated():
+    rows = PAGE.split("| about, and its test | reports |")[1].split("\n\n")[0].splitlines()[2:]
+    assert len(rows) == len(REPORTS)
+    for row in rows:
+        about, reports = row.strip("|").split("|")
+        links = re.findall(r"\[[\w. -]*#(\d+)\]\(https://github\.com/[\w.-]+/[\w.-]+/(?:issues|pull)/(\d+)\)", reports)
+        assert links and len(links) == reports.count("#") and all(shown == number for shown, number in links), row
+        assert re.search(r"\) \(20\d\d\)", reports) and not re.search(r"\bc\d\d\b", about.split("<br>")[0]), row
 
 
 def test_the_classroom_workflow_is_wired_up():
@@ -72,6 +97,8 @@ def test_the_classroom_workflow_is_wired_up():
     assert "github-classroom[bot]" in job["if"]
     graded = steps["grade"]["run"]
     (line,) = [line for line in graded.splitlines() if "mini-vllm" in line]
+    assert line.endswith('|| test -s "$RUNNER_TEMP/results.json"'), "ungradable files are a report, not a failure"
+    assert graded.count("results.json") == graded.count("$RUNNER_TEMP/results.json"), "not in the student's folder"
     options = re.findall(r"--[a-z-]+", line)
     assert options == ["--require-jail", "--classroom"] and all(option in HELP for option in options)
     assert '>> "$GITHUB_OUTPUT"' in graded and "result=" in graded

@@ -76,8 +76,12 @@ def test_gradescope_has_the_fields_of_its_specification():
 
 
 def test_gradescope_takes_one_student_and_says_what_is_wrong_with_a_file():
-    with pytest.raises(GradingError, match=r"2 students \(Bob, Åsa, …\).*--csv"):
-        report_files.as_gradescope([report(), failed()])
+    with pytest.raises(GradingError, match=r"2 students \(Bob, Åsa\).*--csv"):
+        report_files.as_gradescope([report(), report("Bob")])
+    with pytest.raises(GradingError, match=r"3 students \(Ada, Bob, …\)"):
+        report_files.as_gradescope([report(), report("Bob"), report("Ada")])
+    beside = json.loads(report_files.as_gradescope([report(), failed()]))
+    assert (beside["score"], beside["output"]) == (10, "a note\nclass/Bob.ipynb is empty")
     result = json.loads(report_files.as_gradescope([failed()]))
     assert (result["score"], result["tests"], result["output"]) == (0, [], "class/Bob.ipynb is empty")
 

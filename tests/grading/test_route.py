@@ -127,7 +127,7 @@ def test_an_unknown_chapter_names_its_exercises():
 
 
 def test_a_chapter_is_no_exercise_notebook_and_is_told_so_once(capsys):
-    assert grade_command([ROOT / "notebooks" / NAME]) == 1
+    assert grade_command([ROOT / "notebooks" / NAME]) == 2
     printed = capsys.readouterr()
     assert (printed.out + printed.err).count("this is not an exercise notebook") == 1
     assert "missing" not in printed.out

@@ -8,13 +8,13 @@ import pytest
 
 from mini_vllm.errors import GradingError
 from mini_vllm.grading import submissions
-from mini_vllm.grading.command import grade_command
+from mini_vllm.grading.command import Options, grade_command
 from mini_vllm.grading.grader import Grader
 from mini_vllm.grading.limits import Limits
 from mini_vllm.grading.pristine import load_all
-from mini_vllm.grading.submissions import collect, student_of
+from mini_vllm.grading.submissions import collect, student_of, students_to_grade
 
-from .classes import BLANK, save
+from .classes import BLANK, NAME, save
 
 EMPTY_NOTEBOOK = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
 
@@ -115,6 +115,59 @@ def test_some_that_cannot_be_graded_are_exit_code_1(tmp_path, capsys):
     assert grade_command([tmp_path]) == 1
     printed = capsys.readouterr()
     assert printed.out.count("has no list of cells") == 1 and "good" in printed.out
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]", b'{"cells": [], "nbformat": 4}'])
+def test_no_file_that_could_be_graded_is_exit_code_2(tmp_path, content, capsys):
+    (tmp_path / "empty.jsonl").write_bytes(content)
+    assert grade_command([tmp_path / "empty.jsonl"]) == 2
+    assert "empty.jsonl" in capsys.readouterr().out
+
+
+FILES = ("json", "csv", "gradescope", "classroom")
+
+
+@pytest.fixture
+def nothing_may_be_graded(monkeypatch):
+    monkeypatch.setattr(Grader, "grade", lambda *_: pytest.fail("it began to grade"))
+
+
+@pytest.mark.parametrize("option", FILES)
+def test_a_report_is_never_written_over_a_notebook(tmp_path, option, capsys, nothing_may_be_graded):
+    bob = save(BLANK, tmp_path / "class" / "bob.ipynb")
+    before = bob.read_bytes()
+    other_name = tmp_path / "report"
+    other_name.symlink_to(bob)
+    for paths, target in (([bob], bob), ([tmp_path / "class"], bob), ([bob], other_name)):
+        assert grade_command(paths, Options(**{option: target})) == 2
+        error = capsys.readouterr().err
+        assert error == f"error: --{option} {target} is the file that is read; give another name\n"
+    assert bob.read_bytes() == before
+
+
+@pytest.mark.parametrize("option", FILES)
+def test_a_report_that_cannot_be_written_is_exit_code_2(tmp_path, option, capsys, nothing_may_be_graded):
+    save(BLANK, tmp_path / "bob.ipynb")
+    assert grade_command([tmp_path], Options(**{option: tmp_path / "none" / "x"})) == 2
+    assert f"error: --{option} {tmp_path / 'none' / 'x'}: there is no folder" in capsys.readouterr().err
+
+
+def test_a_class_for_gradescope_is_refused_before_it_is_graded(tmp_path, capsys, nothing_may_be_graded):
+    for student in ("ada", "bob", "eve"):
+        save(BLANK, tmp_path / "class" / student / NAME)
+    assert grade_command([tmp_path / "class"], Options(gradescope=tmp_path / "g.json")) == 2
+    assert "these are of 3 students (ada, bob, …)" in capsys.readouterr().err
+    assert not (tmp_path / "g.json").exists()
+
+
+def test_a_file_that_cannot_be_read_is_no_student(tmp_path):
+    for student, content in (("bob", b""), ("eve", b"{"), ("mia", b"\xff\xfe")):
+        (tmp_path / student).mkdir()
+        (tmp_path / student / NAME).write_bytes(content)
+    (tmp_path / "zoe").mkdir()
+    (tmp_path / "zoe" / NAME).symlink_to("nowhere")
+    save(BLANK, tmp_path / "ada" / NAME)
+    assert students_to_grade(collect([tmp_path])) == {"ada"}
 
 
 def test_a_folder_that_may_not_be_read_is_named(tmp_path, monkeypatch):

@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -73,10 +75,22 @@ def test_show_tells_the_chosen_steps_in_words(steps, numbers):
     assert told == [str(number) for number in numbers]
 
 
-@pytest.mark.parametrize("steps", ["x", "3-2-1", "-3", "1.5", "", "12-3", "99"])
-def test_show_refuses_steps_that_are_none(steps):
-    result = run("trace", "show", EXAMPLE, f"--steps={steps}", code=1)
-    assert result.stderr.startswith(f"error: --steps {steps}: ")
+@pytest.mark.parametrize("steps", ["x", "3-2-1", "-3", "1.5", "", "99", "83-"])
+def test_show_refuses_steps_that_are_none_before_it_says_anything(steps):
+    message = refusal("trace", "show", EXAMPLE, f"--steps={steps}")
+    assert message.startswith(f"error: --steps {steps}: ")
+    if steps in ("99", "83-"):
+        assert message.endswith(": the steps are 0 to 82\n")
+
+
+def test_show_says_that_a_range_of_steps_runs_backwards():
+    assert refusal("trace", "show", EXAMPLE, "--steps", "5-3") == "error: --steps 5-3 begins after it ends\n"
+
+
+def test_show_of_steps_where_there_are_none(tmp_path):
+    bare = Trace({"format": "mini_vllm.trace", "version": 1}).save(tmp_path / "run.jsonl")
+    for steps in ("all", "3"):
+        assert refusal("trace", "show", bare, "--steps", steps) == f"error: --steps {steps}: this run has no steps\n"
 
 
 def test_show_of_a_bare_trace(tmp_path):
@@ -166,9 +180,40 @@ def test_export_turns_a_recording_into_a_trace(tmp_path):
     assert Trace.load(out) == from_vllm_recording(EXAMPLE)
 
 
-def test_export_never_overwrites_what_it_reads(file):
-    assert "is the file that is read" in refusal("trace", "export", file, "-f", "jsonl", "-o", file)
-    assert Trace.load(file) == tiny_trace()
+@pytest.mark.parametrize("name", ["play", "play B", "trace export", "trace export -f jsonl", "trace replay"])
+@pytest.mark.parametrize("by", ["name", "link"])
+def test_nothing_overwrites_what_it_reads(name, by, file, tmp_path):
+    source = Path(shutil.copy(EXAMPLE, tmp_path)) if name == "trace replay" else file
+    before, target = source.read_bytes(), source
+    if by == "link":
+        target = tmp_path / "other.name"
+        target.symlink_to(source)
+    inputs = [tiny_trace().save(tmp_path / "first.jsonl"), source] if name == "play B" else [source]
+    command, *options = name.removesuffix(" B").split(" -")
+    arguments = [*command.split(), *inputs, *" -".join(["", *options]).split()]
+    assert refusal(*arguments, "-o", target) == f"error: --out {target} is the file that is read; give another name\n"
+    assert source.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["play", "trace export", "trace export -f jsonl", "trace replay"])
+@pytest.mark.parametrize("held", ["trace", "trace.gz", "recording", "another page"])
+def test_another_run_is_not_lost_under_something_else(name, held, file, tmp_path):
+    target = tmp_path / ("ours.gz" if held.endswith("gz") else "ours.jsonl")
+    content = {"recording": FULL.read_bytes(), "another page": b"<html>\n"}.get(held)
+    target.write_bytes(content) if content else tiny_trace().save(target)
+    before = target.read_bytes()
+    source = EXAMPLE if name == "trace replay" else file
+    no_open = ["--no-open"] if name == "play" else []
+    command, _, form = name.partition(" -f ")
+    arguments = [*command.split(), source, "-o", target, *no_open, *(["-f", form] if form else [])]
+    writes_traces = form == "jsonl" or name == "trace replay"
+    if held == "another page" or (writes_traces and held.startswith("trace")):
+        run(*arguments)  # the same command a second time
+        assert target.read_bytes() != b"<html>\n"
+    else:
+        kind = "a recorded run of vLLM" if held == "recording" else "a trace"
+        assert f"--out {target} holds {kind}; give another name" in refusal(*arguments)
+        assert target.read_bytes() == before
 
 
 def test_replay_writes_our_run_of_vllms_requests(tmp_path):
@@ -177,6 +222,13 @@ def test_replay_writes_our_run_of_vllms_requests(tmp_path):
     assert "against vLLM: no difference" in text and f"mini-vllm play {EXAMPLE} {out}" in text
     run("trace", "diff", EXAMPLE, out)
     assert Trace.load(out).header["kind"] == "sim"
+
+
+def test_replay_of_nothing_says_where_recordings_are(tmp_path):
+    nope = tmp_path / "nope"
+    way_out = "recorded runs are in the repository, in tests/data/vllm_traces"
+    assert refusal("trace", "replay", nope, "-o", tmp_path / "x.jsonl") == f"error: {nope} does not exist; {way_out}\n"
+    assert FOLDER.parts[-3:] == ("tests", "data", "vllm_traces")
 
 
 def test_replay_of_a_trace_is_refused(file, tmp_path):

@@ -110,7 +110,7 @@ def test_blank_lines_and_windows_line_ends_do_no_harm(trace, file):
 @pytest.mark.parametrize(
     ("broken", "why"),
     [
-        ('{"step": 0, "sched', "not JSON (Unterminated string"),
+        ('{"step": 0, "sched', "not JSON (Unterminated string starting at column 13)"),
         ("[1, 2]", "not a JSON object; a step record needs an integer 'step'"),
         ('{"step": 1, "scheduled": [], "free": NaN}', "not JSON (NaN is no number)"),
         ('{"scheduled": []}', "a step record needs 'step'"),

@@ -4,24 +4,28 @@
 """
 
 import copy
+import inspect
 import json
 import random
 import re
 from functools import cache
+from pathlib import Path
 
 import jsonschema
 import pytest
 
 from mini_vllm.config import SchedulerConfig
+from mini_vllm.core import admission, scheduler
 from mini_vllm.core.scheduler import Scheduler
 from mini_vllm.core.step_loop import StepLoop
 from mini_vllm.request import Request
 from mini_vllm.sampling_params import SamplingParams
 from mini_vllm.sim.driver import SimRequest, simulate
 from mini_vllm.sim.fake_runner import FakeModelRunner
-from mini_vllm.trace.convert import from_vllm_recording
+from mini_vllm.trace.convert import from_vllm_recording, replayed
 from mini_vllm.trace.schema import FORMAT, VERSION, checker, schema, step_fields
 from mini_vllm.trace.trace import Trace
+from mini_vllm.viz import wait_words
 from tests.core.paged_worker import Job, run_jobs
 from tests.core.recordings import FOLDER, RECORDINGS
 from tests.repo.repository import ROOT
@@ -80,9 +84,37 @@ def test_the_page_lists_every_field_of_a_step():
     expected = []
     for name, each in definitions("step").items():
         when = "" if each["x-when"] == "always" else f": {each['x-when']}"
-        in_vllm = f"`{each['x-vllm']}`" if each["x-vllm"] else "–"
-        expected.append([f"`{name}`", each["description"], each["x-by"] + when, in_vllm])
+        in_vllm = f"<br>vLLM: `{each['x-vllm']}`" if each["x-vllm"] else ""
+        expected.append([f"`{name}`", each["description"] + in_vllm, each["x-by"] + when])
     assert table_after("### A step") == expected
+
+
+def test_the_page_lists_every_blocked_reason():
+    reasons = definitions("step")["blocked_reason"]["x-values"]
+    assert table_after("### A step", nth=1) == [[f"`{name}`", text] for name, text in reasons.items()]
+    assert list(reasons) == list(wait_words._REASONS), "the player has a sentence for each, in the scheduler's order"
+    source = "".join(Path(inspect.getfile(module)).read_text(encoding="utf-8") for module in (admission, scheduler))
+    for name in reasons:
+        assert f'"{name}"' in source, name
+
+
+def test_no_other_reason_is_written(written):
+    met = {s["blocked_reason"] for kind in ("sim", "engine") for t in written[kind] for s in t.steps}
+    assert met - {None} and met - {None} <= definitions("step")["blocked_reason"]["x-values"].keys()
+
+
+def test_a_replay_carries_no_reason():
+    ours = replayed(FOLDER / "97_worked_example_first_chunk.json")
+    assert not any("blocked_reason" in record for record in ours.steps) and "it carries no `blocked_reason`" in PAGE
+
+
+def test_the_shapes_that_the_page_says_are_those_of_the_schema():
+    step = definitions("step")
+    for name, text in (("sampled", "{request: [token ids]}"), ("hits", "{request: tokens}"), ("finished", "[request]")):
+        assert text in step[name]["description"]
+    assert (
+        checker("step")({"step": 0, "scheduled": [], "sampled": {"A": [7]}, "hits": {"A": 4}, "finished": ["A"]}) == ""
+    )
 
 
 def test_what_the_page_shows_as_code_runs(tmp_path, monkeypatch):

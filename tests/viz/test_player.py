@@ -4,6 +4,7 @@ import copy
 import html
 import json
 import re
+from importlib import resources
 
 import pytest
 
@@ -300,13 +301,23 @@ def test_what_is_left_without_the_iframe_is_the_text_picture():
     assert "trusted notebook" in left and "B     .PdXF" in left
 
 
+def test_the_keys_of_the_pictures_use_the_words_of_the_legend():
+    legend = re.search(
+        r'\["(evicted[^"]*)", \{kind: "x"\}\]',
+        resources.files("mini_vllm.viz").joinpath("page.js").read_text(encoding="utf-8"),
+    )[1]
+    player = StepPlayer(small_trace())
+    assert f"X {legend}  " in player.text() and f"× {legend} ·" in player.svg()
+
+
 def test_text_picture_is_small():
     assert StepPlayer(small_trace()).text().splitlines()[1:6] == [
         "      0",
         "A     PddF",
         "B     .PdXF",
         "C      PPXRF",
-        "key: . waiting  P prefill  d decode  - not scheduled  X evicted  R resumed  C recompute  F finished",
+        "key: . waiting  P prefill  d decode  - not scheduled  "
+        "X evicted (preempted)  R resumed  C recompute  F finished",
     ]
     many = {"steps": [record(i, [[f"r{k}", 1] for k in range(90)]) for i in range(500)]}
     lines = StepPlayer(many).text().splitlines()
