@@ -5,6 +5,7 @@ join two orders by position.
 """
 
 from dataclasses import dataclass, field
+from itertools import islice
 
 from mini_vllm.request import Request
 from mini_vllm.sampling_params import SamplingParams
@@ -92,11 +93,16 @@ class RequestOutput:
 
 
 def describe(
-    planned: list[Request], num_cached: int, new_blocks: dict[str, list[int]], known_to_worker: set[str]
+    planned: list[Request],
+    num_cached: int,
+    scheduled: dict[str, int],
+    new_blocks: dict[str, list[int]],
+    known_to_worker: set[str],
 ) -> tuple[list[NewRequestData], CachedRequestData]:
     """What the worker is told of the planned requests, before their counters advance.
 
     The first `num_cached` run already; the others enter, and those whom the worker does not know become known.
+    scheduled: their tokens, in the same order.
     """
     cached = planned[:num_cached]
     new, resumed = [], []
@@ -110,5 +116,5 @@ def describe(
             new.append(
                 NewRequestData(r.request_id, r.prompt_token_ids, r.sampling_params, blocks, r.num_computed_tokens)
             )
-    req_ids = [r.request_id for r in cached]
+    req_ids = [*islice(scheduled, num_cached), *resumed]
     return new, CachedRequestData(req_ids, [r.num_computed_tokens for r in cached], new_blocks, resumed)

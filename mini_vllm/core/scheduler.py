@@ -4,7 +4,6 @@ The rules are those of vLLM 0.33.0's v1 scheduler. `schedule()` reads in the ord
 """
 
 from collections.abc import Iterable
-from itertools import islice
 
 from mini_vllm.config import SchedulerConfig
 from mini_vllm.core.admission import (
@@ -205,7 +204,7 @@ class Scheduler:
         blocked_reason: str | None,
     ) -> SchedulerOutput:
         """The step as data; the first `num_cached` of `planned` run already, the others enter."""
-        new, cached = describe(planned, num_cached, new_blocks, self.known_to_worker)
+        new, cached = describe(planned, num_cached, scheduled, new_blocks, self.known_to_worker)
         finished, self.finished_req_ids = self.finished_req_ids, []
         preempted_req_ids = [r.request_id for r in preempted]
         return SchedulerOutput(new, cached, scheduled, drafts, preempted_req_ids, finished, blocked_reason)
@@ -215,9 +214,8 @@ class Scheduler:
         self.in_flight.add(plan, planned)
         for request in planned[:num_quiet]:
             request.num_computed_tokens += 1
-        pieces = islice(plan.num_scheduled_tokens.values(), num_quiet, None)
-        for request, num_tokens in zip(planned[num_quiet:], pieces, strict=True):
-            request.num_computed_tokens += num_tokens
+        for request in planned[num_quiet:]:
+            request.num_computed_tokens += plan.num_scheduled_tokens[request.request_id]
             request.is_prefill_chunk = request.num_computed_tokens < len(request.token_ids)
         self._free_out_of_window()
 
