@@ -14,7 +14,7 @@ def find_chromium() -> str | None:
     return next((path for name in names if name and (path := shutil.which(name))), None)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while it lives, an event loop runs in this thread, which other modules cannot bear
 def chromium_for_player():
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     path = find_chromium()
