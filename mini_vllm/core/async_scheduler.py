@@ -16,6 +16,12 @@ from mini_vllm.request import Request
 
 
 class AsyncScheduler(Scheduler):
+    """Plans a step before it knows what the step under way sampled; decides as vLLM's asynchronous scheduler does.
+
+    What it does not know it counts: placeholders for sampled tokens, in-flight tokens for KV that may not be there yet.
+    Raises ConfigError with drafts: those of a step come out of the step before it.
+    """
+
     def __init__(self, config: SchedulerConfig):
         if config.num_speculative_tokens:
             raise ConfigError(

@@ -9,15 +9,21 @@ from mini_vllm.request import Request
 
 
 class RequestQueue(Protocol):
+    """What a scheduler asks of its line: the next to be served, without knowing how the line is ordered."""
+
     def add(self, request: Request) -> None:
         """A newcomer."""
 
     def put_back(self, request: Request) -> None:
         """One that was evicted, or was looked at and passed over."""
 
-    def peek(self) -> Request: ...
+    def peek(self) -> Request:
+        """The next, left where it is: it may not fit now."""
+        ...
 
-    def pop(self) -> Request: ...
+    def pop(self) -> Request:
+        """The next, taken out."""
+        ...
 
     def remove(self, request: Request) -> None:
         """Take one out of the middle (abort). Costs a walk through the line."""

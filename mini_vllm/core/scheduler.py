@@ -27,6 +27,16 @@ from mini_vllm.request import FINISHED_ABORTED, RUNNING, WAITING, Request, Reque
 
 
 class Scheduler:
+    """The synchronous scheduler: one plan, one output, the next plan.
+
+        add_request -> waiting -> schedule() -> plan -> worker -> update_from_output() -> news
+                          ^          running ----------------------------|
+                          '---- preempted: a running request found no block
+
+    Every running request owns the blocks of its computed tokens; who waits owns none. The worker is told only what
+    changed, so each plan's output must come back once, in the order of the plans (SchedulerContractError).
+    """
+
     def __init__(self, config: SchedulerConfig):
         self.config = config
         self.kv_cache_manager = KVCacheManager(config)
@@ -61,6 +71,7 @@ class Scheduler:
         return bool(self.running) or len(self.waiting) > 0
 
     def schedule(self) -> SchedulerOutput:
+        """The plan of the next step; empty if nobody can advance. Takes blocks and counts tokens as computed."""
         cfg, running, waiting = self.config, self.running, self.waiting
         budget, max_model_len = cfg.token_budget, cfg.max_model_len
         draft_slots = cfg.max_num_new_slots_for_drafting

@@ -12,6 +12,9 @@ from mini_vllm.request import FINISHED_ABORTED, PREEMPTED, RUNNING, Request
 
 
 class Scheduler:
+    """Admit in order, advance who runs first, evict when KV is short, by arrival or by priority. Read it from
+    `schedule()` downwards."""
+
     def __init__(self, config: SchedulerConfig):
         self.config = config
         self.kv_cache_manager = KVCacheManager(config)
