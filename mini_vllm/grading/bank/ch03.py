@@ -129,6 +129,8 @@ def draw_door_cases(rng: random.Random) -> list[Case]:
         [[["a1", "ann", 0, 3], ["a2", "ann", 0, 3], ["b1", "bob", 1, 2]], 1],
         [[["a1", "ann", 0, 4], ["a2", "ann", 0, 2], ["b1", "bob", 4, 2]], 1],
         [[["a1", "ann", 0, 2], ["a2", "ann", 0, 2], ["a3", "ann", 0, 2], ["b1", "bob", 0, 2]], 2],
+        # Ann comes back after a pause: lifted, though she is not new.
+        [[["a1", "ann", 0, 1], ["b1", "bob", 0, 5], ["b2", "bob", 0, 1], ["a2", "ann", 6, 1]], 1],
     ]
     while len(cases) < NUM_CASES:
         users = rng.sample(["ann", "bob", "cat", "dan"], rng.randint(2, 4))
@@ -196,7 +198,7 @@ def draw_boost_cases(rng: random.Random) -> list[Case]:
     while len(cases) < NUM_CASES:
         every, due = rng.choice([500, 1000, 5000]), rng.randint(1, 100) * 1000
         now = due + rng.choice([-every, -1, 0, 0, 1, 50, every - 1, every, 7 * every + 50, 36_000_000])
-        cases.append([now, due, every, [job(name) for name in rng.sample(string.ascii_uppercase, rng.randint(0, 4))]])
+        cases.append([now, due, every, [job(name) for name in rng.sample(string.ascii_uppercase, rng.randint(1, 4))]])
     return cases
 
 

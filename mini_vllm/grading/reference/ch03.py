@@ -234,8 +234,8 @@ MISTAKES = {
             lambda *case: boost_with(*case, zeroed=("level", "served"), following=lambda now, due, every: due + every),
         ),
         (
-            "The counters are right now. But after an idle night the next boost still lies in the past, and so do the "
-            "thousands after it.",
+            "The counters are right now. But the next boost is counted from when this one was due, not from when it "
+            "came: after an idle night the next boost still lies in the past, and so do the thousands after it.",
             lambda *case: boost_with(*case, following=lambda now, due, every: due + every),
         ),
         (
