@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mini_vllm.errors import ConfigError, MissingDependencyError
+from mini_vllm.errors import ConfigError, KVPoolTooSmallError, MissingDependencyError, PromptTooLongError
 from mini_vllm.output_file import refuse_if_not_writable
 from mini_vllm.roofline.hardware import known_hardware
 from mini_vllm.roofline.known_models import known_models
@@ -68,6 +68,9 @@ def simulate(
         tuple[str, str] | None,
         typer.Option(metavar="A B", help="Two runs side by side: each a system, NAME=VALUE, or several with commas."),
     ] = None,
+    drop_unfittable: Annotated[
+        bool, typer.Option("--drop-unfittable", help="Count requests that could never fit as refused, and go on.")
+    ] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw TTFT and latency as curves: .png, .svg or .pdf.")] = None,
     trace_out: Annotated[
         Path | None, typer.Option(help="Write every step to this file, for `mini-vllm play`. For a few requests.")
@@ -107,7 +110,10 @@ def simulate(
         raise ConfigError(f"--compare {compare[0]} {compare[1]}: both are the same" if compare else "")
     results: dict[str, SimResult] = {}
     for name, scenario in scenarios.items():
-        results[name] = _run(name, scenario, trace_out)
+        try:
+            results[name] = _run(name, scenario, trace_out, drop_unfittable)
+        except (KVPoolTooSmallError, PromptTooLongError) as error:
+            raise type(error)(f"{error}; or pass over such requests: --drop-unfittable") from error
     metrics = {name: summarize(results[name], scenario.slo) for name, scenario in scenarios.items()}
     _print(base, scenarios, metrics)
     if trace_out:
@@ -166,10 +172,15 @@ def variant(base: Scenario, what: str) -> Scenario:
     return base.changed(**changes)
 
 
-def _run(name: str, scenario: Scenario, trace_out: Path | None) -> SimResult:
+def _run(name: str, scenario: Scenario, trace_out: Path | None, drop_unfittable: bool) -> SimResult:
     with _counted(name, scenario) as workload:
-        writer = TraceWriter(trace_out) if trace_out else False
-        return scenario.simulator().run(workload, warmup_s=scenario.warmup_s, until_s=scenario.until_s, trace=writer)
+        return scenario.simulator().run(
+            workload,
+            warmup_s=scenario.warmup_s,
+            until_s=scenario.until_s,
+            drop_unfittable=drop_unfittable,
+            trace=TraceWriter(trace_out) if trace_out else False,
+        )
 
 
 @contextmanager

@@ -57,6 +57,13 @@ def test_unfinished_requests_are_counted_and_never_came():
     assert re.search(r"of them unfinished +│ +\d+", output) and "never" in output
 
 
+def test_requests_that_can_never_fit_stop_the_run_or_are_counted():
+    small_card = ("--set", "num_gpu_blocks=100")
+    assert "or pass over such requests: --drop-unfittable" in refused(*small_card)
+    row = next(line for line in run(*small_card, "--drop-unfittable").output.splitlines() if "never fit" in line)
+    assert int("".join(filter(str.isdigit, row))) > 0
+
+
 def test_scenario_and_metrics_go_into_a_file(tmp_path):
     path = tmp_path / "out.json"
     run("--json", str(path), "--rate", "3", "--set", "watermark=0.1")
