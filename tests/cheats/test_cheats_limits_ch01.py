@@ -107,7 +107,7 @@ def reports(tmp_path_factory):
         ("g", "c01-e1", "error", "more processes"),
         ("g", "c01-e2", "error", "emory"),
         ("g", "c01-e3", "error", "printed more"),
-        ("h", "c01-e1", "timeout", "did not come to its end"),
+        ("h", "c01-e1", "timeout", "to its end"),  # whichever of the two limits is first
         ("h", "c01-e3", "wrong", "continuous_schedule("),
     ],
 )
