@@ -9,11 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mini_vllm.core.output import ModelRunnerOutput, SchedulerOutput
+from mini_vllm.errors import SchedulerStalledError
 from mini_vllm.sim.clock import Clock, StepLoad
 from mini_vllm.sim.request_log import Live
 from mini_vllm.sim.workloads import OUTPUT_TOKEN
 
 SAMPLED = [OUTPUT_TOKEN]
+# So many evictions in a row without a token for anybody: those who run evict each other in turn, for ever.
+MOST_FRUITLESS_PREEMPTIONS = 1000
 
 
 @dataclass
@@ -58,6 +61,7 @@ class SimWorker:
         self.live: dict[str, Live] = {}
         self.totals = Totals()
         self.gaps_us: Counter[int] = Counter()  # times between two tokens of a request, in whole microseconds
+        self.fruitless_preemptions = 0  # since somebody got a token
         self.repeats = False  # the latest step let nobody in or out, and computed one token of each
 
     def execute(self, plan: SchedulerOutput) -> ModelRunnerOutput:
@@ -114,6 +118,15 @@ class SimWorker:
             r.last_token_s = end_s
             if r.times is not None:
                 r.times.append(end_s)
+        self.fruitless_preemptions += len(plan.preempted_req_ids)
+        if sampling:
+            self.fruitless_preemptions = 0
+        elif self.fruitless_preemptions >= MOST_FRUITLESS_PREEMPTIONS:
+            raise SchedulerStalledError(
+                f"{self.fruitless_preemptions} preemptions since the last token, the latest of "
+                f"{', '.join(plan.preempted_req_ids)}: requests that do not fit together evict each other in turn. "
+                "Give them more KV blocks, or let nobody in who does not fit whole (reserve_full_isl=True)"
+            )
         if start >= self.warmup_s:
             self._count(start, own, work, recomputed, len(plan.preempted_req_ids))
         return ModelRunnerOutput({r.req_id: SAMPLED for r in sampling})

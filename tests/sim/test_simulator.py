@@ -273,6 +273,22 @@ def test_a_scheduler_that_hides_its_pool_is_watched_even_if_nobody_asked():
     assert result.totals == run(rows).totals
 
 
+def test_requests_that_evict_each_other_for_ever_are_noticed():
+    # As in vLLM 0.33.0: equal priority and arrival, 7 of 8 blocks each, and nobody asks whether all of it fits.
+    config = SchedulerConfig(
+        num_gpu_blocks=8,
+        block_size=2,
+        policy="priority",
+        reserve_full_isl=False,
+        long_prefill_token_threshold=3,
+    )
+    with pytest.raises(
+        SchedulerStalledError, match=r"1000 preemptions since the last token, the latest of 1: .*in turn"
+    ):
+        run([Arrival(0.0, 13, 2), Arrival(0.0, 13, 2)], config)
+    assert all(row.finished for row in run([Arrival(0.0, 13, 2), Arrival(0.1, 13, 2)], config).log)
+
+
 def test_an_idle_scheduler_does_not_stop_the_clock():
     # Static batching waits 4 steps for a full batch, each of the model's fixed 10 ms.
     result = run([Arrival(0.0, 5, 1)], clock=ModelClock(Counted()), scheduler_cls=StaticBatcher)
