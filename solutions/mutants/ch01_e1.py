@@ -126,4 +126,14 @@ def static_waste(output_lens, batch_size):
     return float("nan")
 """,
     ),
+    "e1-one-batch": Mutant(
+        "c01-e1",
+        "copies the chapter's formula, which is for one batch, and gives it the whole list",
+        "takes the whole list as one batch",
+        """
+# EXERCISE c01-e1
+def static_waste(output_lens, batch_size):
+    return 1 - sum(output_lens) / (batch_size * max(output_lens))
+""",
+    ),
 }

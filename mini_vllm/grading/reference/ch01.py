@@ -190,6 +190,15 @@ MISTAKES = {
             waste_of_the_useful,
         ),
         (
+            "That takes the whole list as one batch. There are several: each pays batch_size times its own longest.",
+            lambda o, b: 1 - sum(o) / (b * max(o)),
+        ),
+        (
+            "That takes the whole list as one batch, with as many slots as there are requests. There are several "
+            "batches: each pays batch_size times its own longest.",
+            lambda o, b: 1 - sum(o) / (len(o) * max(o)),
+        ),
+        (
             "All slot-steps are counted, but of those in which nobody advances the empty slots of the last batch are "
             "missing.",
             empty_slots_only_paid,
