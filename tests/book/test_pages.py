@@ -27,6 +27,19 @@ TOO_WIDE = """() => {
   return [...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > limit + 1)
     .map(e => e.tagName + '.' + e.className + ' ' + Math.round(e.getBoundingClientRect().right)).slice(0, 8)
 }"""
+# axe takes text in the very colour of its ground for hidden on purpose, and says nothing.
+INVISIBLE = """() => {
+  const ground = e => {
+    for (; e; e = e.parentElement) {
+      const colour = getComputedStyle(e).backgroundColor;
+      if (!/^rgba?\\(.*, 0\\)$|transparent/.test(colour)) return colour;
+    }
+  };
+  const own = e => [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
+  return [...document.querySelectorAll('article.bd-article *')].filter(own)
+    .filter(e => e.checkVisibility() && getComputedStyle(e).color === ground(e))
+    .map(e => e.outerHTML.slice(0, 160))
+}"""
 # The theme puts the logo outside of any landmark.
 ALLOWED = {"region": "logo__image"}
 
@@ -82,6 +95,7 @@ def test_page(open_page, name, width, scheme):
     page.wait_for_load_state("networkidle")
     assert page.evaluate(BROKEN_IMAGES) == []
     assert page.evaluate(TOO_WIDE) == [], f"wider than the screen at {width} px"
+    assert page.evaluate(INVISIBLE) == [], "text in the colour of its ground"
     found = violations(page.main_frame)
     assert not found, "\n".join(found)
     step_every_player(page)
