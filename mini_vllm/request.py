@@ -88,6 +88,9 @@ class Request:
             raise InvalidRequestError(
                 f"request {self.request_id!r} has priority={self.priority!r}; give a whole number, smaller is sooner"
             )
+        for name in ("cache_salt", "adapter"):
+            if not isinstance(value := getattr(self, name), str | None):
+                raise InvalidRequestError(f"request {self.request_id!r} has {name}={value!r}; give a text, or None")
         self.prompt_token_ids = list(self.prompt_token_ids)
         self.token_ids = list(self.prompt_token_ids)
         self.num_prompt_tokens = len(self.prompt_token_ids)

@@ -1,6 +1,19 @@
 """Draft tokens of one request: which go into a piece, which of them stay. Knows no queue and no block. Chapter 16."""
 
+from mini_vllm.errors import SchedulerContractError
 from mini_vllm.request import Request
+
+
+def refuse_too_many_drafts(draft_token_ids: dict[str, list[int]], most: int) -> None:
+    """Raise SchedulerContractError if the worker proposes more than `most` tokens: no slots are kept for them.
+
+    Asked before anything of the output is taken, so that a refused output changes nothing.
+    """
+    for req_id, token_ids in draft_token_ids.items():
+        if len(token_ids) > most:
+            raise SchedulerContractError(
+                f"the worker drafts {len(token_ids)} tokens for {req_id!r}; num_speculative_tokens is {most}"
+            )
 
 
 def take_drafts(request: Request, num_new_tokens: int) -> list[int]:

@@ -6,6 +6,8 @@ from mini_vllm.core.output import SchedulerOutput
 from mini_vllm.errors import SchedulerContractError
 from mini_vllm.request import Request
 
+SHOWN = 4  # request ids in an error
+
 
 class PlansInFlight:
     """At most one with the plain scheduler, two with the asynchronous one; outputs come in the order of the plans."""
@@ -23,8 +25,9 @@ class PlansInFlight:
         if not pieces:
             return []
         if not self._plans or self._plans[0][0].num_scheduled_tokens is not pieces:
+            names = ", ".join(list(pieces)[:SHOWN]) + (", …" if len(pieces) > SHOWN else "")
             raise SchedulerContractError(
-                f"got the output of a plan that is not the oldest of the {len(self._plans)} under way ({pieces}); give "
+                f"got the output of a plan that is not the oldest of the {len(self._plans)} under way ({names}); give "
                 "each plan's output once, in the order of the plans"
             )
         return self._plans.popleft()[1]

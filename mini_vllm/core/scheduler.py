@@ -14,7 +14,7 @@ from mini_vllm.core.admission import (
     size_admission,
     why_no_blocks,
 )
-from mini_vllm.core.drafts import take_drafts, verify_drafts
+from mini_vllm.core.drafts import refuse_too_many_drafts, take_drafts, verify_drafts
 from mini_vllm.core.fast_path import plan_decodes
 from mini_vllm.core.in_flight import PlansInFlight
 from mini_vllm.core.integrity import check_integrity
@@ -22,7 +22,7 @@ from mini_vllm.core.kv_cache_manager import KVCacheManager
 from mini_vllm.core.output import ModelRunnerOutput, RequestOutput, SchedulerOutput, describe
 from mini_vllm.core.preemption import choose_victim, take_out_of_plan
 from mini_vllm.core.request_queue import make_queue
-from mini_vllm.errors import DuplicateRequestError, InvalidRequestError, SchedulerContractError
+from mini_vllm.errors import DuplicateRequestError, InvalidRequestError
 from mini_vllm.request import FINISHED_ABORTED, RUNNING, WAITING, Request, RequestStatus
 
 
@@ -239,6 +239,7 @@ class Scheduler:
 
     def update_from_output(self, plan: SchedulerOutput, output: ModelRunnerOutput) -> list[RequestOutput]:
         """Append the sampled tokens; free whoever is done, so that the next step finds the blocks."""
+        refuse_too_many_drafts(output.draft_token_ids, self.config.num_speculative_tokens)
         news, num_done = [], 0
         sampled, drafts = output.sampled_token_ids, plan.scheduled_spec_decode_tokens
         max_model_len = self.config.max_model_len
@@ -259,10 +260,6 @@ class Scheduler:
             else:
                 news.append(RequestOutput(req_id, token_ids))
         for req_id, token_ids in output.draft_token_ids.items():
-            if len(token_ids) > (most := self.config.num_speculative_tokens):
-                raise SchedulerContractError(
-                    f"the worker drafts {len(token_ids)} tokens for {req_id!r}; num_speculative_tokens is {most}"
-                )
             owner = self.requests.get(req_id)
             if owner is not None and owner.status is RUNNING and not owner.is_prefill_chunk:
                 owner.spec_token_ids = token_ids

@@ -62,6 +62,11 @@ def test_more_drafts_than_were_agreed_are_an_error(most):
     step(scheduler, drafts=range(most))
     with pytest.raises(SchedulerContractError, match=f"drafts 3 tokens for 'A'; num_speculative_tokens is {most}"):
         step(scheduler, drafts=(7, 8, 9))
+    # Nothing of the refused output was taken: the same step can still be answered.
+    [(plan, _)] = scheduler.in_flight._plans
+    assert scheduler.requests["A"].output_token_ids == [100]
+    news = scheduler.update_from_output(plan, ModelRunnerOutput({"A": [101]}))
+    assert [item.new_token_ids for item in news] == [[101]]
 
 
 def test_a_stop_token_among_the_accepted_ends_the_request_there():

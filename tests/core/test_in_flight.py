@@ -33,7 +33,7 @@ def test_the_same_output_twice(cls):
     output = answer(scheduler, plan) if cls is Scheduler else ModelRunnerOutput({"A": [100]})
     scheduler.update_from_output(plan, output)
     message = (
-        "got the output of a plan that is not the oldest of the 0 under way ({'A': 3}); give each plan's output once, "
+        "got the output of a plan that is not the oldest of the 0 under way (A); give each plan's output once, "
         "in the order of the plans"
     )
     refused(scheduler, plan, output, message)
@@ -47,13 +47,19 @@ def test_an_older_plan_again_while_the_next_is_under_way(cls):
     if cls is AsyncScheduler:
         scheduler.update_from_output(plan, ModelRunnerOutput({"A": [100]}))
     scheduler.schedule()
-    refused(scheduler, plan, ModelRunnerOutput({"A": [101]}), "not the oldest of the 1 under way ({'A': 3})")
+    refused(scheduler, plan, ModelRunnerOutput({"A": [101]}), "not the oldest of the 1 under way (A)")
+
+
+def test_the_error_names_a_few_of_a_large_plan():
+    scheduler = make(*(req(name, 1) for name in "ABCDEF"))
+    plan = scheduler.schedule()
+    refused(scheduler, deepcopy(plan), ModelRunnerOutput(), "(A, B, C, D, …); give")
 
 
 def test_two_plans_in_the_wrong_order():
     scheduler = make(req("A", 3), scheduler_cls=AsyncScheduler)
     plans = [scheduler.schedule(), scheduler.schedule()]
-    refused(scheduler, plans[1], ModelRunnerOutput({"A": [100]}), "not the oldest of the 2 under way ({'A': 1})")
+    refused(scheduler, plans[1], ModelRunnerOutput({"A": [100]}), "not the oldest of the 2 under way (A)")
     for number, plan in enumerate(plans):
         scheduler.update_from_output(plan, ModelRunnerOutput({"A": [100 + number]}))
     assert scheduler.requests["A"].output_token_ids == [100, 101]
@@ -64,7 +70,7 @@ def test_an_equal_plan_is_not_the_same_plan(cls):
     """An id may be used again: {'A': 3} of yesterday is another plan than {'A': 3} of today."""
     scheduler = make(req("A", 3), scheduler_cls=cls)
     plan = scheduler.schedule()
-    refused(scheduler, deepcopy(plan), ModelRunnerOutput({"A": [100]}), "not the oldest of the 1 under way ({'A': 3})")
+    refused(scheduler, deepcopy(plan), ModelRunnerOutput({"A": [100]}), "not the oldest of the 1 under way (A)")
 
 
 @each

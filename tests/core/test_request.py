@@ -6,6 +6,7 @@ from mini_vllm.errors import (
     ConfigError,
     EmptyPromptError,
     IllegalTransitionError,
+    InvalidRequestError,
     InvalidSamplingParamsError,
     MiniVLLMError,
 )
@@ -20,6 +21,13 @@ def running(*args, **kwargs):
     request = Request(*args, **kwargs)
     request.transition_to(RequestStatus.RUNNING)
     return request
+
+
+@pytest.mark.parametrize("name", ["cache_salt", "adapter"])
+def test_what_goes_into_a_hash_must_be_a_text(name):
+    with pytest.raises(InvalidRequestError, match=f"request 'A' has {name}=7; give a text, or None"):
+        Request("A", [1], **{name: 7})
+    assert getattr(Request("A", [1], **{name: "x"}), name) == "x"
 
 
 def test_a_request_counts_its_tokens():
