@@ -5,14 +5,14 @@ from pathlib import Path
 
 from mini_vllm.loaders.fetch import fetch
 from mini_vllm.loaders.gguf import GGUFFile
-from mini_vllm.models.config import ModelConfig
+from mini_vllm.models.gguf_config import config_from_gguf
 
 
 def describe(name_or_path: str | Path) -> str:
     """A short report: shape of the model, tensors by quantisation type, what one token of KV costs."""
     path = fetch(name_or_path)
     gguf = GGUFFile(path)
-    cfg = ModelConfig.from_gguf(gguf.metadata, gguf.tensors)
+    cfg = config_from_gguf(gguf.metadata, gguf.tensors)
     kinds = Counter(tensor.storage.name for tensor in gguf.tensors.values())
     group = cfg.num_attention_heads // cfg.num_key_value_heads
     return "\n".join(

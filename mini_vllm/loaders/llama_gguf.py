@@ -9,7 +9,7 @@ from mini_vllm.errors import CorruptModelFileError
 from mini_vllm.loaders.gguf import GGUFFile
 from mini_vllm.models.config import ModelConfig
 
-# GGUF name → Hugging Face name, without the ".weight" that both end in.
+# GGUF name → Hugging Face name, without the ".weight" or ".bias" that both end in.
 _WHOLE_MODEL = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _IN_LAYER = {
     "attn_norm": "input_layernorm",
@@ -21,17 +21,22 @@ _IN_LAYER = {
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
 }
 
 
 def gguf_names(config: ModelConfig) -> dict[str, str]:
     """Hugging Face name → GGUF name, for every weight of the model."""
-    names = {f"{ours}.weight": f"{theirs}.weight" for theirs, ours in _WHOLE_MODEL.items()}
-    for layer in range(config.num_hidden_layers):
-        for theirs, ours in _IN_LAYER.items():
-            names[f"model.layers.{layer}.{ours}.weight"] = f"blk.{layer}.{theirs}.weight"
-    if config.tie_word_embeddings:
-        del names["lm_head.weight"]
+    to_gguf = {ours: theirs for theirs, ours in (_WHOLE_MODEL | _IN_LAYER).items()}
+    names = {}
+    for name in config.tensor_shapes():
+        stem, kind = name.rsplit(".", 1)
+        if stem.startswith("model.layers."):
+            layer, part = stem.removeprefix("model.layers.").split(".", 1)
+            names[name] = f"blk.{layer}.{to_gguf[part]}.{kind}"
+        else:
+            names[name] = f"{to_gguf[stem]}.{kind}"
     return names
 
 
@@ -61,11 +66,12 @@ def llama_weights(gguf: GGUFFile, config: ModelConfig, dtype: torch.dtype) -> It
 def _decoded(
     gguf: GGUFFile, config: ModelConfig, dtype: torch.dtype, names: dict[str, str]
 ) -> Iterator[tuple[str, Tensor]]:
+    has_own_order = gguf.metadata["general.architecture"] == "llama"  # Qwen's files keep Hugging Face's
     for ours, theirs in names.items():
         weight = gguf.tensor(theirs, dtype)
-        if theirs.endswith("attn_q.weight"):
+        if has_own_order and theirs.endswith("attn_q.weight"):
             weight = unpermute(weight, config.num_attention_heads)
-        elif theirs.endswith("attn_k.weight"):
+        elif has_own_order and theirs.endswith("attn_k.weight"):
             weight = unpermute(weight, config.num_key_value_heads)
         yield ours, weight
 

@@ -23,6 +23,8 @@ from mini_vllm.loaders.gguf import GGUFFile
 from mini_vllm.loaders.known_models import MODELS
 from mini_vllm.loaders.llama_gguf import llama_weights
 from mini_vllm.models.config import ModelConfig, item_bytes
+from mini_vllm.models.gguf_config import config_from_gguf
+from mini_vllm.models.hf_config import config_from_json, config_to_json
 from mini_vllm.models.llama import LlamaForCausalLM
 from mini_vllm.tokenization.chat_template import ChatTemplate
 from mini_vllm.tokenization.tokenizer import Tokenizer
@@ -98,7 +100,7 @@ class ConvertedModel:
         return self._read_small_files()
 
     def _read_small_files(self) -> tuple[ModelConfig, Tokenizer, ChatTemplate | None]:
-        config = ModelConfig.from_json(self._text("config.json"))
+        config = config_from_json(self._text("config.json"))
         tokenizer = Tokenizer.from_folder(self.folder)
         source = self._text("chat_template.jinja")
         return config, tokenizer, ChatTemplate(source, tokenizer) if source else None
@@ -111,13 +113,13 @@ class ConvertedModel:
 
     def _write_small_files(self) -> None:
         gguf = GGUFFile(self.gguf_path)
-        config = ModelConfig.from_gguf(gguf.metadata, gguf.tensors)
+        config = config_from_gguf(gguf.metadata, gguf.tensors)
         texts = Tokenizer.from_gguf(gguf.metadata).file_texts()
         template = gguf.metadata.get("tokenizer.chat_template", "")
         if not isinstance(template, str):
             kind = type(template).__name__
             raise CorruptModelFileError(f"{self.gguf_path}: tokenizer.chat_template is {kind}, expected a string")
-        texts |= {"config.json": config.to_json(), "chat_template.jinja": template}
+        texts |= {"config.json": config_to_json(config), "chat_template.jinja": template}
         make_folder(self.folder)
         for filename, text in texts.items():
             with written_atomically(self.folder / filename) as temporary:

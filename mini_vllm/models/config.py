@@ -1,8 +1,8 @@
-"""The shape of a Llama-family model. Knows sizes and names; knows no weights and no torch. Chapter 14."""
+"""The shape of a Llama-family model. Knows sizes and names; knows no file, no weights and no torch. Chapter 14."""
 
-import json
-from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, fields
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, fields
 from typing import Any
 
 from mini_vllm.errors import ConfigError, CorruptModelFileError
@@ -21,6 +21,33 @@ def item_bytes(dtype: Any) -> int:
 
 
 @dataclass(frozen=True)
+class RopeScaling:
+    """How Llama 3.1 and later stretch the rotary wavelengths, so that a model trained on
+    `original_max_position_embeddings` tokens reads more. Names as in config.json ("rope_type": "llama3").
+
+        wavelength   short              |   between   |   long
+                     original / high_freq_factor      original / low_freq_factor
+        frequency    as it is           |  blended    |   divided by `factor`
+    """
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_max_position_embeddings: int
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not (0 < value < math.inf):
+                raise ConfigError(f"rope scaling: {field.name}={value!r} must be greater than 0 and finite")
+        if self.low_freq_factor >= self.high_freq_factor:
+            raise ConfigError(
+                f"rope scaling: low_freq_factor={self.low_freq_factor} must be below "
+                f"high_freq_factor={self.high_freq_factor}"
+            )
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """Sizes of a Llama-family model; field names as in Hugging Face's config.json.
 
@@ -29,6 +56,8 @@ class ModelConfig:
     head_dim: numbers per head. rope_theta: base of the rotary frequencies.
     max_position_embeddings: longest sequence, in tokens, that the model was trained for.
     tie_word_embeddings: the output head is the embedding matrix itself.
+    qkv_bias: query, key and value add a bias (Qwen2). qk_norm: they are normalised per head, before the rotation
+    (Qwen3). sliding_window: a token sees itself and the `sliding_window` - 1 before it (Mistral); None is all.
     """
 
     vocab_size: int
@@ -42,11 +71,16 @@ class ModelConfig:
     rms_norm_eps: float
     max_position_embeddings: int
     tie_word_embeddings: bool
+    qkv_bias: bool = False
+    qk_norm: bool = False
+    sliding_window: int | None = None
+    rope_scaling: RopeScaling | None = None
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name != "tie_word_embeddings" and not 0 < value <= _LARGEST:
+            is_size = not isinstance(value, bool | RopeScaling) and not (value is None and field.default is None)
+            if is_size and not 0 < value <= _LARGEST:
                 raise ConfigError(f"{field.name}={value!r} must be greater than 0 and at most {_LARGEST:,}")
         if self.num_attention_heads % self.num_key_value_heads:
             raise ConfigError(
@@ -75,6 +109,10 @@ class ModelConfig:
             "mlp.up_proj.weight": (mlp, hidden),
             "mlp.down_proj.weight": (hidden, mlp),
         }
+        if self.qkv_bias:
+            in_layer |= {f"self_attn.{x}_proj.bias": (q_size if x == "q" else kv_size,) for x in "qkv"}
+        if self.qk_norm:
+            in_layer |= {f"self_attn.{x}_norm.weight": (self.head_dim,) for x in "qk"}
         shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (self.vocab_size, hidden)}
         for layer in range(self.num_hidden_layers):
             shapes |= {f"model.layers.{layer}.{name}": shape for name, shape in in_layer.items()}
@@ -83,54 +121,13 @@ class ModelConfig:
             shapes["lm_head.weight"] = (self.vocab_size, hidden)
         return shapes
 
-    @classmethod
-    def from_gguf(cls, metadata: Mapping[str, Any], tensor_names: Collection[str]) -> "ModelConfig":
-        """The sizes that a GGUF file states. `tensor_names`: the tensors that it holds.
-
-        They tell whether the output head is one of its own, and bound the number of layers: what a model costs
-        to build grows with that, and a file of a few bytes can state any.
-        Raises CorruptModelFileError for another architecture, a missing, mistyped or absurd entry, or a variant
-        of Llama that the forward pass does not compute (scaled RoPE, partial RoPE, experts).
-        """
-        architecture = metadata.get("general.architecture")
-        if architecture != "llama":
+    def refuse_more_layers_than(self, tensor_names: Collection[str], source: str) -> None:
+        """What a model costs to build grows with its layers, and a file of a few bytes can state any number."""
+        if self.num_hidden_layers > len(tensor_names):
             raise CorruptModelFileError(
-                f"general.architecture is {architecture!r}; mini_vllm computes 'llama' "
-                "(SmolLM2, Llama 2 and 3 without RoPE scaling). Take a file of such a model."
+                f"{source} states {self.num_hidden_layers:,} layers, but the file holds {len(tensor_names):,} tensors, "
+                "and each layer has several. Fetch it again, or take a plain Llama-family file."
             )
-        _refuse_variants(metadata, tensor_names)
-        hidden = _entry(metadata, "embedding_length", int)
-        heads = _entry(metadata, "attention.head_count", int)
-        if hidden < 1 or heads < 1:
-            raise CorruptModelFileError(f"the file states hidden size {hidden} and {heads} attention heads")
-        head_dim = _entry(metadata, "attention.key_length", int, hidden // heads)
-        rotated = _entry(metadata, "rope.dimension_count", int, head_dim)
-        if rotated != head_dim:
-            raise CorruptModelFileError(f"RoPE turns {rotated} of {head_dim} numbers; mini_vllm turns all of them")
-        layers = _entry(metadata, "block_count", int)
-        if layers > len(tensor_names):
-            raise CorruptModelFileError(
-                f"GGUF metadata llama.block_count is {layers:,}, but the file holds {len(tensor_names):,} tensors, and "
-                "each layer has several. Fetch it again, or take a plain Llama-family file."
-            )
-        vocabulary = metadata.get("tokenizer.ggml.tokens")
-        vocab_default = len(vocabulary) if isinstance(vocabulary, list) else None
-        try:
-            return cls(
-                vocab_size=_entry(metadata, "vocab_size", int, vocab_default),
-                hidden_size=hidden,
-                intermediate_size=_entry(metadata, "feed_forward_length", int),
-                num_hidden_layers=layers,
-                num_attention_heads=heads,
-                num_key_value_heads=_entry(metadata, "attention.head_count_kv", int, heads),
-                head_dim=head_dim,
-                rope_theta=_entry(metadata, "rope.freq_base", float, 10_000.0),
-                rms_norm_eps=_entry(metadata, "attention.layer_norm_rms_epsilon", float),
-                max_position_embeddings=_entry(metadata, "context_length", int),
-                tie_word_embeddings="output.weight" not in tensor_names,
-            )
-        except ConfigError as error:
-            raise CorruptModelFileError(f"the file states an impossible model: {error}") from error
 
     @classmethod
     def tiny(cls) -> "ModelConfig":
@@ -148,35 +145,3 @@ class ModelConfig:
             max_position_embeddings=1024,
             tie_word_embeddings=False,
         )
-
-    def to_json(self) -> str:
-        """A config.json that Hugging Face's LlamaConfig reads too."""
-        extra = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu"}
-        return json.dumps(extra | asdict(self), indent=2) + "\n"
-
-    @classmethod
-    def from_json(cls, text: str) -> "ModelConfig":
-        """The inverse of `to_json`. Raises CorruptModelFileError when an entry is missing or impossible."""
-        try:
-            stored = json.loads(text)
-            return cls(**{field.name: stored[field.name] for field in fields(cls)})
-        except (ValueError, TypeError, KeyError, ConfigError) as error:
-            raise CorruptModelFileError(f"config.json cannot be used: {error!r}") from error
-
-
-def _entry(metadata: Mapping[str, Any], key: str, kind: type, default: Any = None) -> Any:
-    value = metadata.get(f"llama.{key}", default)
-    accepted = (int, float) if kind is float else kind
-    if value is None or isinstance(value, bool) or not isinstance(value, accepted):
-        found = "is missing" if value is None else f"is {value!r}"
-        raise CorruptModelFileError(f"GGUF metadata llama.{key} {found}; expected a {kind.__name__}")
-    return kind(value)
-
-
-def _refuse_variants(metadata: Mapping[str, Any], tensor_names: Collection[str]) -> None:
-    scaling = metadata.get("llama.rope.scaling.type", "none")
-    if scaling != "none" or "rope_freqs.weight" in tensor_names:
-        raise CorruptModelFileError(f"the model scales RoPE ({scaling!r}), which mini_vllm does not compute")
-    experts = metadata.get("llama.expert_count", 0)
-    if experts:
-        raise CorruptModelFileError(f"the model has {experts} experts; mini_vllm computes dense models only")

@@ -2,9 +2,10 @@
 
 The tokens of all requests of a step lie in one row, `[T]`: three prompt tokens of A, one decode token of B, …
 Only attention must know whose token is whose, and that is the backend's business; all else here works on each
-token alone. Numbers are those of Hugging Face's LlamaForCausalLM, operation by operation.
+token alone. Numbers are those of Hugging Face's Llama, Mistral, Qwen2 and Qwen3 models, operation by operation.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mini_vllm.errors import CorruptModelFileError
-from mini_vllm.models.config import ModelConfig
+from mini_vllm.models.config import ModelConfig, RopeScaling
 
 if TYPE_CHECKING:  # the engine imports the model, so the model imports nothing of the engine
     from mini_vllm.engine.attention.backend import AttentionBackend
@@ -27,14 +28,15 @@ def _weight(*shape: int, dtype: torch.dtype) -> nn.Parameter:
 
 
 class Linear(nn.Module):
-    """x [T, in_features] → x · weightᵀ [T, out_features]; Llama has no biases."""
+    """x [T, in_features] → x · weightᵀ (+ bias) [T, out_features]; only Qwen2 has biases."""
 
-    def __init__(self, in_features: int, out_features: int, dtype: torch.dtype) -> None:
+    def __init__(self, in_features: int, out_features: int, dtype: torch.dtype, bias: bool = False) -> None:
         super().__init__()
         self.weight = _weight(out_features, in_features, dtype=dtype)
+        self.bias = _weight(out_features, dtype=dtype) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight)
+        return F.linear(x, self.weight, self.bias)
 
 
 class Embedding(nn.Module):
@@ -68,15 +70,27 @@ class RotaryEmbedding:
     def __init__(self, config: ModelConfig) -> None:
         self.head_dim = config.head_dim
         self.theta = config.rope_theta
+        self.scaling = config.rope_scaling
 
     def __call__(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """positions [T] → cos and sin, each [T, 1, head_dim] in `dtype` (the 1 is for the heads)."""
         wide = torch.promote_types(dtype, torch.float32)
         even = torch.arange(0, self.head_dim, 2, dtype=torch.int64, device=positions.device)
-        inverse_wavelength = 1.0 / (self.theta ** (even.to(wide) / self.head_dim))
-        angle = positions.to(wide)[:, None] * inverse_wavelength  # [T, head_dim / 2]
+        frequency = 1.0 / (self.theta ** (even.to(wide) / self.head_dim))  # radians a token
+        if self.scaling is not None:
+            frequency = stretch(frequency, self.scaling)
+        angle = positions.to(wide)[:, None] * frequency  # [T, head_dim / 2]
         angle = torch.cat((angle, angle), dim=-1)[:, None, :]
         return angle.cos().to(dtype), angle.sin().to(dtype)
+
+
+def stretch(frequency: Tensor, scaling: RopeScaling) -> Tensor:
+    """Llama 3.1's longer context: slow frequencies turn `factor` times slower, fast ones as before; see RopeScaling."""
+    wavelength = 2 * math.pi / frequency
+    low, high = scaling.low_freq_factor, scaling.high_freq_factor
+    share = (scaling.original_max_position_embeddings / wavelength - low) / (high - low)  # 0: slow, 1: fast
+    share = share.clamp(0, 1)
+    return (1 - share) * frequency / scaling.factor + share * frequency
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -91,16 +105,21 @@ class Attention(nn.Module):
         self.num_heads, self.num_kv_heads = config.num_attention_heads, config.num_key_value_heads
         self.head_dim = config.head_dim
         hidden, head_dim = config.hidden_size, config.head_dim
-        self.q_proj = Linear(hidden, self.num_heads * head_dim, dtype)
-        self.k_proj = Linear(hidden, self.num_kv_heads * head_dim, dtype)
-        self.v_proj = Linear(hidden, self.num_kv_heads * head_dim, dtype)
+        self.q_proj = Linear(hidden, self.num_heads * head_dim, dtype, bias=config.qkv_bias)
+        self.k_proj = Linear(hidden, self.num_kv_heads * head_dim, dtype, bias=config.qkv_bias)
+        self.v_proj = Linear(hidden, self.num_kv_heads * head_dim, dtype, bias=config.qkv_bias)
         self.o_proj = Linear(self.num_heads * head_dim, hidden, dtype)
+        self.q_norm = RMSNorm(head_dim, config.rms_norm_eps, dtype) if config.qk_norm else None
+        self.k_norm = RMSNorm(head_dim, config.rms_norm_eps, dtype) if config.qk_norm else None
 
     def forward(
         self, x: Tensor, rope: tuple[Tensor, Tensor], kv_cache: Tensor, backend: "AttentionBackend", meta: Any
     ) -> Tensor:
-        q = rotate(self.q_proj(x).view(-1, self.num_heads, self.head_dim), *rope)
-        k = rotate(self.k_proj(x).view(-1, self.num_kv_heads, self.head_dim), *rope)
+        q = self.q_proj(x).view(-1, self.num_heads, self.head_dim)
+        k = self.k_proj(x).view(-1, self.num_kv_heads, self.head_dim)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
+        q, k = rotate(q, *rope), rotate(k, *rope)
         v = self.v_proj(x).view(-1, self.num_kv_heads, self.head_dim)
         out = backend.forward(q, k, v, kv_cache, meta)  # [T, num_heads, head_dim]
         return self.o_proj(out.reshape(-1, self.num_heads * self.head_dim))

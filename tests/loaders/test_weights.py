@@ -134,7 +134,7 @@ def test_file_without_a_tensor_is_refused_by_name(tiny_gguf, tmp_path):
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("llama.block_count", 1_000_000, "block_count is 1,000,000, but the file holds 20 tensors"),
+        ("llama.block_count", 1_000_000, "block_count states 1,000,000 layers, but the file holds 20 tensors"),
         # A disk that is too small must not be blamed for these.
         ("llama.feed_forward_length", 2_000_000_000, "misshapen"),
         ("llama.vocab_size", 2_000_000_000, "misshapen"),

@@ -1,8 +1,10 @@
 """The forward pass against transformers, and against itself in other chunks. Chapter 14."""
 
+import math
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,11 @@ import torch
 
 from mini_vllm.errors import CorruptModelFileError
 from mini_vllm.models.config import ModelConfig
-from mini_vllm.models.llama import LlamaForCausalLM, RMSNorm, RotaryEmbedding, rotate
+from mini_vllm.models.hf_config import config_to_json
+from mini_vllm.models.llama import LlamaForCausalLM, RMSNorm, RotaryEmbedding, rotate, stretch
 from mini_vllm.models.tiny import tiny_model
+
+from .variants import LLAMA3, VARIANTS
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,8 +25,9 @@ def transformers_model(ours: LlamaForCausalLM):
     transformers = pytest.importorskip("transformers")
     import json
 
-    config = transformers.LlamaConfig(**json.loads(ours.config.to_json()), attn_implementation="sdpa")
-    theirs = transformers.LlamaForCausalLM(config).to(ours.dtype).eval()
+    entries = json.loads(config_to_json(ours.config))
+    config = transformers.AutoConfig.for_model(**entries, attn_implementation="sdpa")
+    theirs = transformers.AutoModelForCausalLM.from_config(config).to(ours.dtype).eval()
     missing, surplus = theirs.load_state_dict(ours.state_dict(), strict=False)
     assert surplus == []
     assert missing == (["lm_head.weight"] if ours.config.tie_word_embeddings else [])
@@ -61,16 +67,34 @@ def test_rms_norm_of_threes_and_fours():
     assert torch.allclose(out, torch.tensor([[3 / 12.5**0.5, 8 / 12.5**0.5]]))
 
 
-@pytest.mark.parametrize("tied", [False, True])
-def test_tiny_model_equals_transformers(run_dense, tied):
-    from dataclasses import replace
-
-    config = replace(ModelConfig.tiny(), tie_word_embeddings=tied)
-    model = tiny_model(3, dtype=torch.float32, logit_scale=1.0, config=config)
-    ids = random_ids(1, 50, config.vocab_size)
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_variant_equals_transformers(run_dense, name):
+    model = tiny_model(3, dtype=torch.float32, logit_scale=1.0, config=VARIANTS[name])
+    ids = random_ids(1, 300, model.config.vocab_size)
     with torch.inference_mode():
         expected = transformers_model(model)(torch.tensor([ids]), use_cache=False).logits[0]
     assert (run_dense(model, ids) - expected).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [("qwen2", {"qkv_bias": False}), ("qwen3", {"qk_norm": False}), ("llama 3.1", {"rope_scaling": None})],
+)
+def test_what_makes_a_variant_shows(run_dense, name, plain):
+    """Else the comparison above would pass without it."""
+    model, ids = tiny_model(3, config=VARIANTS[name]), random_ids(1, 300, 128)
+    config = replace(model.config, **plain)
+    kept = {key: weight for key, weight in model.state_dict().items() if key in config.tensor_shapes()}
+    without = LlamaForCausalLM(config, torch.float64).load_weights(kept)
+    assert (run_dense(model, ids) - run_dense(without, ids)).abs().max() > 0.1
+
+
+def test_stretched_frequencies_by_hand():
+    """Wavelengths 10, 102.4 and 10,000 with an original length of 256: fast, half-way, slow."""
+    frequency = 2 * math.pi / torch.tensor([10.0, 102.4, 10_000.0], dtype=torch.float64)
+    # 256 / 102.4 = 2.5 lies half-way between 1 and 4: half as it was, half divided by 8.
+    expected = frequency * torch.tensor([1.0, 0.5 + 0.5 / 8, 1 / 8])
+    assert torch.allclose(stretch(frequency, LLAMA3), expected, rtol=1e-12, atol=0)
 
 
 def test_chunks_do_not_change_float64_logits(run_dense):
