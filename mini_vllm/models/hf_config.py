@@ -15,11 +15,17 @@ _ARCHITECTURES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwe
 def config_to_json(config: ModelConfig) -> str:
     """A config.json that transformers reads too (its `rope_parameters` spelling came in version 5)."""
     kind = model_type(config)
-    entries = {k: v for k, v in asdict(config).items() if k not in ("rope_scaling", "rope_theta", "qkv_bias", "qk_norm")}
+    entries = {
+        k: v for k, v in asdict(config).items() if k not in ("rope_scaling", "rope_theta", "qkv_bias", "qk_norm")
+    }
     rope: dict[str, Any] = {"rope_type": "default", "rope_theta": config.rope_theta}
     if config.rope_scaling:
         rope |= {"rope_type": "llama3"} | asdict(config.rope_scaling)
-    extra = {"architectures": [f"{_ARCHITECTURES[kind]}ForCausalLM"], "model_type": kind, "hidden_act": "silu"}
+    extra: dict[str, Any] = {
+        "architectures": [f"{_ARCHITECTURES[kind]}ForCausalLM"],
+        "model_type": kind,
+        "hidden_act": "silu",
+    }
     if kind.startswith("qwen"):  # these models ask for their window in a second entry
         extra["use_sliding_window"] = config.sliding_window is not None
         extra["layer_types"] = _layer_types(config)

@@ -1,7 +1,7 @@
 """Text to token ids and back, for byte-level BPE. Knows the vocabulary; no chat and no model. Chapter 14."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ from mini_vllm.errors import CorruptModelFileError, MissingDependencyError
 
 try:
     import tokenizers
-    from tokenizers import decoders, models, pre_tokenizers
+    from tokenizers import decoders, models, normalizers, pre_tokenizers
 except ImportError as error:
     raise MissingDependencyError("the tokenizer needs the package `tokenizers`: pip install tokenizers") from error
 
@@ -37,12 +37,15 @@ class Tokenizer:
         # The same merges without the special tokens: here "<|im_end|>" is ten ordinary characters.
         self._plain = tokenizers.Tokenizer(backend.model)
         self._plain.pre_tokenizer, self._plain.normalizer = backend.pre_tokenizer, backend.normalizer
-        self.settings = dict(settings)
-        self.add_bos_token = bool(settings.get("add_bos_token"))
+        # The hub stores a special token as a text, or as an object that holds it.
+        self.settings = {k: v.get("content") if _is_token(v) else v for k, v in settings.items()}
         added = backend.get_added_tokens_decoder()
         self.special_tokens: dict[str, int] = {token.content: id for id, token in added.items() if token.special}
         self.bos_token_id = self._id_of("bos_token")
         self.eos_token_id = self._id_of("eos_token")
+        # Where no setting tells, the rule is in the post-processor: it puts the token before an empty text, too.
+        begins = backend.encode("", add_special_tokens=True).ids[:1] == [self.bos_token_id]
+        self.add_bos_token = bool(settings.get("add_bos_token", begins))
         self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
         self._special_ids = frozenset(self.special_tokens.values())
         self._token_bytes: dict[int, bytes] = {}
@@ -109,6 +112,8 @@ class Tokenizer:
         except Exception as error:  # the library raises plain Exception
             raise CorruptModelFileError(f"vocabulary and merges do not fit together: {error}") from error
         backend.pre_tokenizer = _PRE_TOKENIZERS[split]()
+        if split == "qwen2":
+            backend.normalizer = normalizers.NFC()
         backend.decoder = decoders.ByteLevel()
         types = metadata.get("tokenizer.ggml.token_type") or []
         added = zip(tokens, types, strict=False)
@@ -155,6 +160,10 @@ class Tokenizer:
         }
 
 
+def _is_token(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("content"), str)
+
+
 def _list_of_strings(metadata: Mapping[str, Any], key: str) -> list[str]:
     value = metadata.get(key)
     if not isinstance(value, list) or not value or not isinstance(value[0], str):
@@ -173,7 +182,29 @@ def _gpt2() -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.ByteLevel(add_prefix_space=False)
 
 
-_PRE_TOKENIZERS = {"smollm": _smollm, "gpt-2": _gpt2, "default": _gpt2}
+def _by_words(digits_together: str) -> Callable[[], pre_tokenizers.PreTokenizer]:
+    """Llama 3's rule: contractions, words with the one sign before them, runs of digits, signs, whitespace."""
+    pattern = (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+        + digits_together
+        + r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    )
+
+    def build() -> pre_tokenizers.PreTokenizer:
+        words = pre_tokenizers.Split(tokenizers.Regex(pattern), behavior="isolated")
+        as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        return pre_tokenizers.Sequence([words, as_bytes])
+
+    return build
+
+
+_PRE_TOKENIZERS = {
+    "smollm": _smollm,
+    "gpt-2": _gpt2,
+    "default": _gpt2,
+    "llama-bpe": _by_words("{1,3}"),
+    "qwen2": _by_words(""),
+}
 
 
 def _byte_alphabet() -> Iterable[tuple[str, bytes]]:

@@ -14,6 +14,9 @@ import pytest
 from mini_vllm.loaders import fetch as fetch_module
 from mini_vllm.loaders.known_models import KnownModel
 
+from ..models.conftest import dense_backend, run_dense  # noqa: F401  fixtures
+from ..tokenization.conftest import small  # noqa: F401
+
 
 @dataclass
 class FakeIndex:

@@ -38,5 +38,5 @@ def transformers_tokenizer(smollm2, tmp_path_factory):
     transformers = pytest.importorskip("transformers")
     # A folder of its own: beside the file in the cache lies our tokenizer.json, which it would take instead.
     folder = tmp_path_factory.mktemp("gguf-only")
-    (folder / "model.gguf").symlink_to(smollm2.gguf_path)
+    (folder / "model.gguf").symlink_to(smollm2.path)
     return transformers.AutoTokenizer.from_pretrained(str(folder), gguf_file="model.gguf")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mini_vllm.errors import CorruptModelFileError
 from mini_vllm.tokenization.detokenizer import IncrementalDetokenizer
-from mini_vllm.tokenization.tokenizer import Tokenizer
+from mini_vllm.tokenization.tokenizer import _PRE_TOKENIZERS, Tokenizer
 
 TRICKY = [
     "",
@@ -94,7 +94,7 @@ def test_files_round_trip_and_broken_files(small, tmp_path):
     ("change", "message"),
     [
         ({"tokenizer.ggml.model": "llama"}, "'llama'"),
-        ({"tokenizer.ggml.pre": "qwen2"}, "'qwen2'"),
+        ({"tokenizer.ggml.pre": "viking"}, "'viking'"),
         ({"tokenizer.ggml.tokens": None}, "tokenizer.ggml.tokens"),
         ({"tokenizer.ggml.merges": ["zz yy"]}, "do not fit together"),
         ({"tokenizer.ggml.merges": ["one"]}, "do not fit together"),
@@ -130,6 +130,22 @@ def test_ids_equal_transformers_but_for_the_digits_rule(smollm2, transformers_to
     )
     for text in TRICKY:
         assert ours.encode(text) == backend.encode(text, add_special_tokens=False).ids
+
+
+@pytest.mark.parametrize("text", TRICKY)
+def test_the_splitting_rule_of_qwen_is_transformers(text):
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.Qwen2Tokenizer().backend_tokenizer
+    assert theirs.normalizer is not None
+    assert _PRE_TOKENIZERS["qwen2"]().pre_tokenize_str(text) == theirs.pre_tokenizer.pre_tokenize_str(text)
+
+
+def test_llama_3_keeps_three_digits_together():
+    def split(rule, text):
+        return [piece for piece, _ in _PRE_TOKENIZERS[rule]().pre_tokenize_str(text)]
+
+    assert split("llama-bpe", "12345 it's") == ["123", "45", "Ġit", "'s"]
+    assert split("qwen2", "12345 it's") == ["1", "2", "3", "4", "5", "Ġit", "'s"]
 
 
 # --- text of a stream ---
