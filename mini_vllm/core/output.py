@@ -73,10 +73,14 @@ class ModelRunnerOutput:
     sampled_token_ids: request id -> sampled tokens: none while a prompt is not yet through, one, or with drafts the
         accepted ones and one more.
     draft_token_ids: request id -> drafts for the next step.
+    logprobs: request id -> one entry a sampled token, of those that asked for them; not read by the scheduler.
+    errors: request id -> why no token could be sampled (its logits are no numbers); the engine ends these.
     """
 
     sampled_token_ids: dict[str, list[int]] = field(default_factory=dict)
     draft_token_ids: dict[str, list[int]] = field(default_factory=dict)
+    logprobs: dict[str, list] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 Several requests, prompt chunks and single decode tokens alike, are laid end to end in one ragged batch. Chapter 14.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +11,8 @@ import torch
 from mini_vllm.core.output import ModelRunnerOutput, SchedulerOutput
 from mini_vllm.engine.attention.backend import AttentionBackend, AttentionMetadata
 from mini_vllm.engine.attention.torch import TorchPagedAttention
-from mini_vllm.engine.sampler import Sampler
+from mini_vllm.engine.sampler import Sampler, SamplingRow, seed_of
+from mini_vllm.sampling_params import SamplingParams
 
 
 @dataclass
@@ -19,14 +21,35 @@ class _RequestState:
 
     token_ids: list[int]
     block_ids: list[int]
-    num_computed_tokens: int = 0
+    num_computed_tokens: int
+    num_prompt_tokens: int
+    params: SamplingParams
+    seed: int
+    never: tuple[int, ...]  # token ids that may not come before params.min_tokens
+
+    def sampling_row(self) -> SamplingRow:
+        prompt, output = self.token_ids[: self.num_prompt_tokens], self.token_ids[self.num_prompt_tokens :]
+        return SamplingRow(self.params, prompt, output, self.seed, self.never)
 
 
 class ModelRunner:
-    """model: `LlamaForCausalLM`. The KV pool has one block more than `num_gpu_blocks`: block 0, the null block."""
+    """model: `LlamaForCausalLM`. The KV pool has one block more than `num_gpu_blocks`: block 0, the null block.
 
-    def __init__(self, model, num_gpu_blocks: int, block_size: int, attn_backend: AttentionBackend | None = None):
+    seed: of requests that bring none. end_token_ids: end an answer, so min_tokens keeps them away.
+    """
+
+    def __init__(
+        self,
+        model,
+        num_gpu_blocks: int,
+        block_size: int,
+        attn_backend: AttentionBackend | None = None,
+        *,
+        seed: int = 0,
+        end_token_ids: Sequence[int] = (),
+    ):
         self.model = model
+        self.seed, self.end_token_ids = seed, tuple(end_token_ids)
         self.block_size = block_size
         self.attn_backend = attn_backend or TorchPagedAttention()
         self.sampler = Sampler()
@@ -50,21 +73,35 @@ class ModelRunner:
         at_end = [
             i for i, r in enumerate(req_ids) if self.states[r].num_computed_tokens == len(self.states[r].token_ids)
         ]
-        sampled: dict[str, list[int]] = {req_id: [] for req_id in req_ids}
+        output = ModelRunnerOutput({req_id: [] for req_id in req_ids})
         if at_end:
             last_rows = meta.query_start_loc[1:].long()[at_end] - 1
             logits = self.model.compute_logits(hidden[last_rows])  # [len(at_end), vocab]
-            for i, token_id in zip(at_end, self.sampler.sample(logits), strict=True):
-                sampled[req_ids[i]].append(token_id)
-                self.states[req_ids[i]].token_ids.append(token_id)
-        return ModelRunnerOutput(sampled)
+            states = [self.states[req_ids[i]] for i in at_end]
+            drawn = self.sampler.sample(logits, [state.sampling_row() for state in states])
+            for i, state, result in zip(at_end, states, drawn, strict=True):
+                if result.token_id is None:
+                    output.errors[req_ids[i]] = result.error
+                    continue
+                output.sampled_token_ids[req_ids[i]].append(result.token_id)
+                state.token_ids.append(result.token_id)
+                if result.logprobs is not None:
+                    output.logprobs[req_ids[i]] = [result.logprobs]
+        return output
 
     def _update_states(self, plan: SchedulerOutput) -> None:
         for req_id in plan.finished_req_ids:
             self.states.pop(req_id, None)
         for new in plan.scheduled_new_reqs:
+            params, prompt = new.sampling_params, list(new.prompt_token_ids)
             self.states[new.req_id] = _RequestState(
-                list(new.prompt_token_ids), list(new.block_ids), new.num_computed_tokens
+                prompt,
+                list(new.block_ids),
+                new.num_computed_tokens,
+                len(prompt),
+                params,
+                seed_of(params.seed, self.seed, new.req_id),
+                (*params.stop_token_ids, *self.end_token_ids),
             )
         cached = plan.scheduled_cached_reqs
         for req_id, num_computed_tokens in zip(cached.req_ids, cached.num_computed_tokens, strict=True):
