@@ -51,7 +51,7 @@ class ModelRunner:
         self.model = model
         self.seed, self.end_token_ids = seed, tuple(end_token_ids)
         self.block_size = block_size
-        self.attn_backend = attn_backend or TorchPagedAttention()
+        self.attn_backend = attn_backend or TorchPagedAttention(model.config.sliding_window)
         self.sampler = Sampler()
         self.states: dict[str, _RequestState] = {}
         cfg = model.config

@@ -9,20 +9,24 @@ from mini_vllm.engine.attention.backend import AttentionMetadata
 from mini_vllm.engine.attention.torch import TorchPagedAttention
 
 
-def dense_one(q, k, v):
-    """q: [n, H, D] are the last n of the L positions in k, v: [L, Hkv, D]."""
+def dense_one(q, k, v, window=None):
+    """q: [n, H, D] are the last n of the L positions in k, v: [L, Hkv, D]; each row sees `window` positions at most."""
     n, length, groups = q.shape[0], k.shape[0], q.shape[1] // k.shape[1]
     out = torch.empty_like(q)
     for i in range(n):
-        visible = length - n + i + 1
+        end = length - n + i + 1
+        seen = slice(max(0, end - (window or end)), end)
         for h in range(q.shape[1]):
-            scores = k[:visible, h // groups] @ q[i, h] / q.shape[-1] ** 0.5
-            out[i, h] = scores.softmax(0) @ v[:visible, h // groups]
+            scores = k[seen, h // groups] @ q[i, h] / q.shape[-1] ** 0.5
+            out[i, h] = scores.softmax(0) @ v[seen, h // groups]
     return out
 
 
-def ragged_case(rng, block_size, heads, kv_heads, head_dim, pieces):
-    """pieces: (history, new tokens) of each request. Returns inputs, cache with the history in it, expected output."""
+def ragged_case(rng, block_size, heads, kv_heads, head_dim, pieces, window=None):
+    """pieces: (history, new tokens) of each request. Returns inputs, cache with the history in it, expected output.
+
+    All that nobody may look at holds NaN: free blocks, free slots, and blocks out of every window.
+    """
     generator = torch.Generator().manual_seed(rng.randrange(2**31))
 
     def rand(*shape):
@@ -31,7 +35,8 @@ def ragged_case(rng, block_size, heads, kv_heads, head_dim, pieces):
     widths = [-(-(history + n) // block_size) for history, n in pieces]
     blocks = list(range(1, sum(widths) + 4))
     rng.shuffle(blocks)
-    cache = torch.zeros(2, len(blocks) + 1, block_size, kv_heads, head_dim, dtype=torch.float64)
+    cache = torch.full((2, len(blocks) + 1, block_size, kv_heads, head_dim), torch.nan, dtype=torch.float64)
+    cache[:, 0] = 0.0  # the null block
     q_rows, k_rows, v_rows, slots, starts, tables, expected = [], [], [], [], [0], [], []
     for (history, n), width in zip(pieces, widths, strict=True):
         table = [blocks.pop() for _ in range(width)]
@@ -42,8 +47,10 @@ def ragged_case(rng, block_size, heads, kv_heads, head_dim, pieces):
         slots += [table[p // block_size] * block_size + p % block_size for p in range(history, history + n)]
         q_rows.append(q), k_rows.append(k[history:]), v_rows.append(v[history:])
         starts.append(starts[-1] + n)
-        tables.append(table)
-        expected.append(dense_one(q, k, v))
+        gone = max(0, history - window + 1) // block_size if window else 0  # blocks that no row of this step sees
+        cache[:, table[:gone]] = torch.nan
+        tables.append([0] * gone + table[gone:])
+        expected.append(dense_one(q, k, v, window))
     lens = [history + n for history, n in pieces]
     meta = AttentionMetadata(
         torch.tensor(starts, dtype=torch.int32),
@@ -88,9 +95,20 @@ def test_random_batches_and_group_sizes(seed):
     torch.testing.assert_close(backend.forward(q, k, v, cache, meta), expected, atol=1e-12, rtol=1e-12)
 
 
+@pytest.mark.parametrize("window", [1, 4, 7, 16, 100])
+@pytest.mark.parametrize("block_size", [1, 3, 8])
+def test_a_window_and_blocks_given_back(window, block_size):
+    rng = random.Random(f"{window}/{block_size}")
+    pieces = [(0, 6), (7, 1), (3, 4), (0, 1), (29, 1), (16, 5), (22, 3)]
+    q, k, v, cache, meta, expected = ragged_case(rng, block_size, 6, 2, 8, pieces, window)
+    out = TorchPagedAttention(window).forward(q, k, v, cache, meta)
+    torch.testing.assert_close(out, expected, atol=1e-12, rtol=1e-12)
+
+
 def test_writes_only_its_own_slots():
     rng = random.Random(1)
     q, k, v, cache, meta, _ = ragged_case(rng, 4, 2, 1, 8, [(5, 2), (3, 1)])
+    cache.nan_to_num_(nan=7.0)
     before = cache.clone()
     TorchPagedAttention().forward(q, k, v, cache, meta)
     changed = (cache != before).flatten(3).any(-1)  # [2, blocks, block_size]

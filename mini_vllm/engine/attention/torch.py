@@ -9,7 +9,14 @@ from mini_vllm.engine.attention.backend import AttentionMetadata
 
 
 class TorchPagedAttention:
-    """Decodes of all requests run as one padded batch; each prefill chunk runs alone, without padding."""
+    """Decodes of all requests run as one padded batch; each prefill chunk runs alone, without padding.
+
+    sliding_window: a token sees itself and the `sliding_window` - 1 before it; None is all. Blocks that are out of
+    everybody's sight may be anybody's: they are not read.
+    """
+
+    def __init__(self, sliding_window: int | None = None) -> None:
+        self.sliding_window = sliding_window
 
     def forward(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kv_cache: torch.Tensor, meta: AttentionMetadata
@@ -22,7 +29,7 @@ class TorchPagedAttention:
         values[meta.slot_mapping] = v
 
         if not meta.scratch:
-            meta.scratch = _prepare(meta, block_size=kv_cache.shape[2])
+            meta.scratch = _prepare(meta, kv_cache.shape[2], self.sliding_window)
         out = torch.empty_like(q)
         if (decodes := meta.scratch["decodes"]) is not None:
             rows, slots, mask = decodes
@@ -32,30 +39,37 @@ class TorchPagedAttention:
         return out
 
 
-def _prepare(meta: AttentionMetadata, block_size: int) -> dict:
+def _prepare(meta: AttentionMetadata, block_size: int, window: int | None) -> dict:
     """Index tensors of this step: which cache slots each request reads, and which of them each row may see."""
     starts = meta.query_start_loc.tolist()
     seq_lens = meta.seq_lens.tolist()
     query_lens = [end - start for start, end in pairwise(starts)]
-    positions = torch.arange(meta.max_seq_len)
-    # [R, max_seq_len]: slot of every position; positions past the end fall on the null block or are masked.
-    slots = meta.block_table.long()[:, positions // block_size] * block_size + positions % block_size
+    block_table = meta.block_table.long()
+    window = window or meta.max_seq_len
 
     decodes = None
     decoding = [i for i, n in enumerate(query_lens) if n == 1]
     if decoding:
-        lens = meta.seq_lens[decoding]
-        longest = int(lens.max())
-        mask = positions[:longest] < lens[:, None]  # [B, longest]
-        decodes = (meta.query_start_loc[decoding].long(), slots[decoding, :longest], mask[:, None, None, :])
+        lens = meta.seq_lens[decoding].long()[:, None]  # [B, 1]
+        seen = min(window, int(lens.max()))
+        # [B, seen]: the positions that each row sees, its oldest first. Shorter rows run over their end: there they
+        # read the null block, which is all zeros. Stale KV may hold a NaN, and a NaN times weight 0 is a NaN.
+        positions = (lens - window).clamp(min=0) + torch.arange(seen)
+        mask = positions < lens
+        positions = positions.clamp(max=meta.max_seq_len - 1)
+        slots = block_table[decoding].gather(1, positions // block_size) * block_size + positions % block_size
+        slots = torch.where(mask, slots, 0)
+        decodes = (meta.query_start_loc[decoding].long(), slots, mask[:, None, None, :])
 
     prefills = []
     for i, n in enumerate(query_lens):
         if n > 1:
-            seq_len = seq_lens[i]
-            row_positions = torch.arange(seq_len - n, seq_len)
-            mask = positions[:seq_len] <= row_positions[:, None]  # [n, seq_len]: a row sees itself and the past
-            prefills.append((starts[i], starts[i + 1], slots[i, :seq_len], mask))
+            first_row = seq_lens[i] - n
+            positions = torch.arange(max(0, first_row - window + 1), seq_lens[i])
+            slots = block_table[i, positions // block_size] * block_size + positions % block_size
+            rows = torch.arange(first_row, seq_lens[i])[:, None]
+            mask = (positions <= rows) & (positions > rows - window)  # [n, positions]: itself and the past in sight
+            prefills.append((starts[i], starts[i + 1], slots, mask))
     return {"decodes": decodes, "prefills": prefills}
 
 
