@@ -1,10 +1,10 @@
 """A scheduler and a model runner in one loop. Knows token ids; knows no text. Chapter 14."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from mini_vllm.config import SchedulerConfig
 from mini_vllm.core.kv_cache_manager import KVCacheManager
-from mini_vllm.core.output import RequestOutput
+from mini_vllm.core.output import ModelRunnerOutput, RequestOutput, SchedulerOutput
 from mini_vllm.core.scheduler import Scheduler
 from mini_vllm.core.step_loop import StepLoop
 from mini_vllm.engine.model_runner import ModelRunner
@@ -16,7 +16,7 @@ from mini_vllm.trace.recorder import Trace, TraceRecorder
 class EngineCore:
     """Refuses what can never work, then steps. The trace covers the run since the engine was last idle.
 
-    make_recorder: builds the recorder of each such run; see `StepLoop`.
+    make_recorder: builds the recorder of each such run; see `StepLoop`. end_token_ids: see `ModelRunner`.
     """
 
     def __init__(
@@ -26,17 +26,26 @@ class EngineCore:
         scheduler_cls: type = Scheduler,
         attn_backend=None,
         make_recorder: Callable[..., TraceRecorder] = TraceRecorder,
+        *,
+        end_token_ids: Sequence[int] = (),
     ):
         self.model = model
         self.config = config
         self.scheduler_cls = scheduler_cls
         self.make_recorder = make_recorder
-        self.runner = ModelRunner(model, config.num_gpu_blocks, config.block_size, attn_backend)
+        self.runner = ModelRunner(
+            model, config.num_gpu_blocks, config.block_size, attn_backend, end_token_ids=end_token_ids
+        )
+        self.last_output = ModelRunnerOutput()
         self.loop = self._new_loop()
 
     def _new_loop(self) -> StepLoop:
         scheduler = self.scheduler_cls(self.config)
-        return StepLoop(scheduler, self.config, self.runner.execute, kind="engine", make_recorder=self.make_recorder)
+        return StepLoop(scheduler, self.config, self._execute, kind="engine", make_recorder=self.make_recorder)
+
+    def _execute(self, plan: SchedulerOutput) -> ModelRunnerOutput:
+        self.last_output = self.runner.execute(plan)
+        return self.last_output
 
     def reset(self) -> None:
         """A fresh scheduler and trace; whatever was under way is dropped. The weights and the KV pool stay."""
@@ -90,9 +99,17 @@ class EngineCore:
             raise
 
     def step(self) -> list[RequestOutput]:
-        """One step of the loop. If anything in it raises, the engine is emptied first, so that it stays usable."""
+        """One step of the loop. If anything in it raises, the engine is emptied first, so that it stays usable.
+
+        A request whose logits hold no number is ended, with the reason in `last_output.errors`; the others go on.
+        """
         try:
-            return self.loop.step()
+            news = self.loop.step()
+            if broken := list(self.last_output.errors):
+                self.loop.abort(broken)
+                news = [n for n in news if n.request_id not in broken]
+                news += [RequestOutput(req_id, [], "error") for req_id in broken]
+            return news
         except BaseException:
             self.reset()
             raise

@@ -2,11 +2,18 @@
 
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from mini_vllm.config import SchedulerConfig
 from mini_vllm.core.scheduler import Scheduler
 from mini_vllm.engine.engine_core import EngineCore
-from mini_vllm.engine.input_processor import InputProcessor, Prompt, check_conversations, check_scheduler_class
+from mini_vllm.engine.input_processor import (
+    InputProcessor,
+    Prompt,
+    check_conversations,
+    check_scheduler_class,
+    check_scheduler_settings,
+)
 from mini_vllm.engine.output_processor import CompletionOutput, OutputProcessor, TextDelta, TextStream
 from mini_vllm.errors import ConfigError, InvalidRequestError
 from mini_vllm.loaders.weights import LoadedModel, load_model
@@ -19,10 +26,12 @@ __all__ = ["LLM", "CompletionOutput", "TextDelta", "TextStream"]
 class LLM:
     """A model, its tokenizer and a scheduler, on this machine's CPU.
 
-    model: a known name ("smollm2-135m") or the path of a .gguf file.
+    model: a known name ("smollm2-135m"), the path of a .gguf file, or of a folder as on Hugging Face's hub.
     dtype: "float32" (exact) or "bfloat16" (half the memory, faster).
+    seed: of the random numbers of requests that bring no seed of their own.
     scheduler_cls: any class with the four methods of a scheduler; it is built with the `SchedulerConfig`.
-    max_model_len, max_num_seqs, max_num_batched_tokens, num_gpu_blocks, block_size: see `SchedulerConfig`.
+    max_model_len, max_num_seqs, max_num_batched_tokens, num_gpu_blocks, block_size: see `SchedulerConfig`, as for
+    scheduler_settings: `enable_prefix_caching`, `policy` and the others that this engine can serve with.
     """
 
     def __init__(
@@ -36,17 +45,32 @@ class LLM:
         max_num_batched_tokens: int = 512,
         num_gpu_blocks: int = 512,
         block_size: int = 16,
+        seed: int = 0,
+        **scheduler_settings: Any,
     ):
         check_scheduler_class(scheduler_cls)
+        check_scheduler_settings(scheduler_settings)
         loaded = load_model(model, dtype=dtype) if isinstance(model, str) else model
         longest = loaded.config.max_position_embeddings
         if max_model_len > longest:
             raise ConfigError(f"max_model_len={max_model_len} is beyond the model's context of {longest}; lower it")
         self.tokenizer = loaded.tokenizer
         self.chat_template = loaded.chat_template
-        config = SchedulerConfig(max_num_seqs, max_num_batched_tokens, max_model_len, num_gpu_blocks, block_size)
-        self.engine_core = EngineCore(loaded.model, config, scheduler_cls)
-        self._inputs = InputProcessor(loaded.tokenizer, loaded.chat_template, self.engine_core)
+        config = SchedulerConfig(
+            max_num_seqs,
+            max_num_batched_tokens,
+            max_model_len,
+            num_gpu_blocks,
+            block_size,
+            sliding_window=loaded.config.sliding_window,
+            **scheduler_settings,
+        )
+        eos = loaded.tokenizer.eos_token_id
+        ends = (*loaded.end_token_ids, *([] if eos is None else [eos]))
+        self.engine_core = EngineCore(loaded.model, config, scheduler_cls, end_token_ids=ends)
+        self._inputs = InputProcessor(
+            loaded.tokenizer, loaded.chat_template, self.engine_core, loaded.end_token_ids, seed
+        )
         self._outputs = OutputProcessor(loaded.tokenizer, self.engine_core)
 
     @property
@@ -60,15 +84,17 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         request_ids: Sequence[str] | None = None,
+        priority: Sequence[int] | None = None,
         progress: bool | None = None,
     ) -> list[CompletionOutput]:
-        """Complete all prompts together; outputs stand in the order of the prompts.
+        """Complete all prompts together; outputs stand in the order of the prompts, the `n` answers of one in a row.
 
         prompts: each a text, a list of token ids, or a conversation (a list of {"role", "content"}), which the
             model's chat template turns into a prompt. sampling_params: one for all, or one for each.
+        priority: one number for each prompt, smaller is sooner; for schedulers with policy="priority".
         progress: a bar on standard error; by default only on a terminal.
         """
-        stream = self.stream(prompts, sampling_params, request_ids=request_ids)
+        stream = self.stream(prompts, sampling_params, request_ids=request_ids, priority=priority)
         with _progress_bar(len(stream.results), progress) as advance:
             try:
                 for delta in stream:
@@ -94,13 +120,24 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         request_ids: Sequence[str] | None = None,
+        priority: Sequence[int] | None = None,
     ) -> TextStream:
         """Pieces of text as the steps produce them. Leaving the loop early aborts what is unfinished.
 
         What is wrong with a prompt is said here, and not at the first piece.
         """
-        requests, texts = self._inputs.process(prompts, sampling_params, request_ids)
-        return self._outputs.submit(requests, texts)
+        return self._outputs.submit(*self._inputs.process(prompts, sampling_params, request_ids, priority))
+
+    def step(self) -> list[TextDelta]:
+        """One step for everybody who is in the engine: the pieces of text that it gave. Their streams get them, too.
+
+        For those who want to look on, or to send requests between two steps; `generate` and `stream` do it by
+        themselves.
+        """
+        return self._outputs.step()
+
+    def has_unfinished_requests(self) -> bool:
+        return self.engine_core.has_unfinished_requests()
 
     def abort(self, request_ids: Sequence[str]) -> None:
         """End requests early; their blocks are free for the next step. Unknown ids are passed over."""

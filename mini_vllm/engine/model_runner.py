@@ -11,7 +11,7 @@ import torch
 from mini_vllm.core.output import ModelRunnerOutput, SchedulerOutput
 from mini_vllm.engine.attention.backend import AttentionBackend, AttentionMetadata
 from mini_vllm.engine.attention.torch import TorchPagedAttention
-from mini_vllm.engine.sampler import Sampler, SamplingRow, seed_of
+from mini_vllm.engine.sampler import Sampler, SamplingRow
 from mini_vllm.sampling_params import SamplingParams
 
 
@@ -24,18 +24,17 @@ class _RequestState:
     num_computed_tokens: int
     num_prompt_tokens: int
     params: SamplingParams
-    seed: int
     never: tuple[int, ...]  # token ids that may not come before params.min_tokens
 
     def sampling_row(self) -> SamplingRow:
         prompt, output = self.token_ids[: self.num_prompt_tokens], self.token_ids[self.num_prompt_tokens :]
-        return SamplingRow(self.params, prompt, output, self.seed, self.never)
+        return SamplingRow(self.params, prompt, output, self.never)
 
 
 class ModelRunner:
     """model: `LlamaForCausalLM`. The KV pool has one block more than `num_gpu_blocks`: block 0, the null block.
 
-    seed: of requests that bring none. end_token_ids: end an answer, so min_tokens keeps them away.
+    end_token_ids: end an answer, so min_tokens keeps them away.
     """
 
     def __init__(
@@ -45,11 +44,10 @@ class ModelRunner:
         block_size: int,
         attn_backend: AttentionBackend | None = None,
         *,
-        seed: int = 0,
         end_token_ids: Sequence[int] = (),
     ):
         self.model = model
-        self.seed, self.end_token_ids = seed, tuple(end_token_ids)
+        self.end_token_ids = tuple(end_token_ids)
         self.block_size = block_size
         self.attn_backend = attn_backend or TorchPagedAttention(model.config.sliding_window)
         self.sampler = Sampler()
@@ -100,7 +98,6 @@ class ModelRunner:
                 new.num_computed_tokens,
                 len(prompt),
                 params,
-                seed_of(params.seed, self.seed, new.req_id),
                 (*params.stop_token_ids, *self.end_token_ids),
             )
         cached = plan.scheduled_cached_reqs

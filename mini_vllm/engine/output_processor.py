@@ -3,20 +3,24 @@
 import contextlib
 import weakref
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from mini_vllm.core.output import RequestOutput
+from mini_vllm.engine.answer_text import AnswerText
 from mini_vllm.engine.engine_core import EngineCore
+from mini_vllm.engine.sampler import TokenLogprobs
 from mini_vllm.errors import SchedulerContractError
 from mini_vllm.request import Request
-from mini_vllm.tokenization.detokenizer import IncrementalDetokenizer
 
 
 @dataclass
 class CompletionOutput:
-    """One finished request. `finish_reason`: "stop" (end token), "length" (max_tokens or max_model_len), "abort",
-    or "error" (a step failed while it was running).
+    """One finished answer. `finish_reason`: "stop" (end token, stop token or stop text), "length" (max_tokens or
+    max_model_len), "abort", or "error" (`error` says what: its logits were no numbers, or a step failed).
+
+    stop_reason: the stop text that ended it. index: which of the prompt's `n` answers. logprobs: one entry a token,
+    where they were asked for.
 
     `text` ends at a whole character, as in vLLM: where the last tokens are only the first bytes of one, those
     tokens stand in `token_ids` and the character is left out of `text`.
@@ -28,6 +32,10 @@ class CompletionOutput:
     text: str = ""
     token_ids: list[int] = field(default_factory=list)
     finish_reason: str | None = None
+    stop_reason: str | None = None
+    index: int = 0
+    logprobs: list[TokenLogprobs] | None = None
+    error: str | None = None
 
 
 @dataclass(frozen=True)
@@ -80,7 +88,7 @@ class TextStream:
 @dataclass
 class _OpenRequest:
     output: CompletionOutput
-    detokenizer: IncrementalDetokenizer
+    text: "AnswerText"
     stream: "weakref.ref[TextStream]"  # weak: a stream that nobody holds any more must be able to end
 
     def push(self, delta: TextDelta) -> None:
@@ -96,24 +104,30 @@ class OutputProcessor:
         self.engine_core = engine_core
         self._open: dict[str, _OpenRequest] = {}
 
-    def submit(self, requests: list[Request], texts: list[str | None]) -> TextStream:
-        """Put validated requests into the engine, all or none."""
+    def submit(
+        self, requests: list[Request], texts: list[str | None], indices: Sequence[int] | None = None
+    ) -> TextStream:
+        """Put validated requests into the engine, all or none. indices: which of its prompt's answers each is."""
         results = [
-            CompletionOutput(r.request_id, text, r.prompt_token_ids) for r, text in zip(requests, texts, strict=True)
+            CompletionOutput(r.request_id, text, r.prompt_token_ids, index=index)
+            for r, text, index in zip(requests, texts, indices or [0] * len(requests), strict=True)
         ]
         stream = TextStream(self, results)
         try:
             for request, output in zip(requests, results, strict=True):
                 shown = output.prompt if output.prompt is not None else self.tokenizer.decode(request.prompt_token_ids)
                 self.engine_core.add_request(request, shown)
-                entry = _OpenRequest(output, IncrementalDetokenizer(self.tokenizer), weakref.ref(stream))
+                if request.sampling_params.logprobs is not None:
+                    output.logprobs = []
+                text = AnswerText(self.tokenizer, request.sampling_params)
+                entry = _OpenRequest(output, text, weakref.ref(stream))
                 self._open[request.request_id] = entry
         except BaseException:
             self._cut_off()
             raise
         return stream
 
-    def step(self) -> None:
+    def step(self) -> list[TextDelta]:
         """One step for everyone in the engine. If it fails, the caller sees why, all others that they were cut off."""
         try:
             deltas = [self._take(news) for news in self.engine_core.step()]
@@ -123,6 +137,7 @@ class OutputProcessor:
             raise
         for delta, entry in deltas:
             entry.push(delta)
+        return [delta for delta, _ in deltas]
 
     def abort(self, request_ids: Iterable[str]) -> None:
         """End requests early; their streams get a last piece that says so. Ids that are not open are passed over."""
@@ -139,13 +154,21 @@ class OutputProcessor:
 
     def _take(self, news: RequestOutput) -> tuple[TextDelta, _OpenRequest]:
         entry = self._open[news.request_id]
-        entry.output.token_ids += news.new_token_ids
-        text = entry.detokenizer.add(news.new_token_ids)
-        entry.output.text += text
-        if news.finished:  # no flush(): it could only add the sign for half a character
-            entry.output.finish_reason = news.finish_reason
+        output, reason = entry.output, news.finish_reason
+        text, num_used = entry.text.add(news.new_token_ids)
+        output.token_ids += news.new_token_ids[:num_used]
+        if output.logprobs is not None:
+            output.logprobs += self.engine_core.last_output.logprobs.get(news.request_id, [])[:num_used]
+        if entry.text.stopped_by is not None:
+            output.stop_reason, reason = entry.text.stopped_by, "stop"
+            if not news.finished:
+                self.engine_core.abort([news.request_id])
+        if reason is not None:
+            text += entry.text.rest()
+            output.finish_reason, output.error = reason, self.engine_core.last_output.errors.get(news.request_id)
             del self._open[news.request_id]
-        return TextDelta(news.request_id, text, news.finish_reason), entry
+        output.text += text
+        return TextDelta(news.request_id, text, reason), entry
 
     def _end(self, req_id: str, reason: str) -> None:
         entry = self._open.pop(req_id)

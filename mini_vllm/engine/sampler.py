@@ -20,14 +20,13 @@ from mini_vllm.sampling_params import SamplingParams
 class SamplingRow:
     """What one row of logits needs to become a token.
 
-    output_token_ids: what the request has emitted; seed: decides its random numbers together with their number.
+    output_token_ids: what the request has emitted; how many decides its random number, together with params.seed.
     never: token ids that must not come while min_tokens holds (end and stop tokens).
     """
 
     params: SamplingParams
     prompt_token_ids: Sequence[int] = ()
     output_token_ids: Sequence[int] = ()
-    seed: int = 0
     never: Sequence[int] = ()
 
 
@@ -126,7 +125,7 @@ def _draw(logits: Tensor, row: SamplingRow) -> int:
         reached = probs.cumsum(0) / probs.sum()
         probs = probs[: int((reached < params.top_p).sum()) + 1]
     reached = probs.cumsum(0)
-    u = uniform(row.seed, len(row.output_token_ids)) * float(reached[-1])
+    u = uniform(params.seed or 0, len(row.output_token_ids)) * float(reached[-1])
     place = int(torch.searchsorted(reached, u, right=True))
     return int(order[min(place, len(probs) - 1)])
 
@@ -137,12 +136,10 @@ def uniform(seed: int, position: int) -> float:
     return (int.from_bytes(digest, "little") >> 11) / (1 << 53)
 
 
-def seed_of(request_seed: int | None, engine_seed: int, name: str) -> int:
-    """The seed of one request: its own if it has one, else made from the engine's and the request's name."""
-    if request_seed is not None:
-        return request_seed
-    digest = hashlib.blake2b(f"{engine_seed}/{name}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little")
+def seed_of(engine_seed: int, number: int) -> int:
+    """A seed for answer number `number` of an engine, if it brings none of its own."""
+    digest = hashlib.blake2b(f"{engine_seed}/{number}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
 
 
 def _logprobs(logits: Tensor, token_id: int, wanted: int) -> TokenLogprobs:
