@@ -34,7 +34,12 @@ class EngineCore:
         self.scheduler_cls = scheduler_cls
         self.make_recorder = make_recorder
         self.runner = ModelRunner(
-            model, config.num_gpu_blocks, config.block_size, attn_backend, end_token_ids=end_token_ids
+            model,
+            config.num_gpu_blocks,
+            config.block_size,
+            attn_backend,
+            end_token_ids=end_token_ids,
+            num_speculative_tokens=config.num_speculative_tokens,
         )
         self.last_output = ModelRunnerOutput()
         self.loop = self._new_loop()

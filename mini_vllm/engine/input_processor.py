@@ -29,7 +29,7 @@ PROMPT_FORM = (
 CHAT_FORM = 'give a conversation, [{"role": "user", "content": "Hello"}], or a list of conversations'
 PRIORITY_FORM = "give a list of whole numbers, one for each prompt; smaller is sooner"
 # Fields of SchedulerConfig that LLM passes on, beside those of its signature. The others need what this engine has not
-# (drafts, adapters, attention with a window), or would give wrong tokens.
+# (adapters), follow from the model (its window), or would give wrong tokens.
 SCHEDULER_SETTINGS = (
     "aging",
     "enable_chunked_prefill",
@@ -37,6 +37,7 @@ SCHEDULER_SETTINGS = (
     "long_prefill_token_threshold",
     "long_prefill_token_threshold_adaptive",
     "max_num_scheduled_tokens",
+    "num_speculative_tokens",
     "policy",
     "reserve_full_isl",
     "watermark",

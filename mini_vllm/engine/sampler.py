@@ -42,11 +42,10 @@ class TokenLogprobs:
 
 @dataclass
 class Sampled:
-    """One row's result. `error` says why there is no token: the logits hold no number to choose by."""
+    """One row's result. token_id: None if the logits are not finite numbers, so that there is nothing to choose by."""
 
     token_id: int | None
     logprobs: TokenLogprobs | None = None
-    error: str | None = None
 
 
 class Sampler:
@@ -61,7 +60,7 @@ class Sampler:
         results = []
         for i, (token_id, row) in enumerate(zip(likeliest.flatten().tolist(), rows, strict=True)):
             if not is_sound[i]:
-                results.append(Sampled(None, error="the model's logits are not finite numbers"))
+                results.append(Sampled(None))
             elif _is_plain(row):
                 results.append(Sampled(token_id))
             else:

@@ -141,7 +141,6 @@ def test_a_row_without_numbers_is_an_error_of_its_own(poison, params):
     logits[1, 2] = poison
     results = Sampler().sample(logits, [SamplingRow(params)] * 3)
     assert [result.token_id is None for result in results] == [False, True, False]
-    assert "not finite" in results[1].error
 
 
 def test_an_empty_batch():
