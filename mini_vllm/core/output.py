@@ -60,6 +60,10 @@ class SchedulerOutput:
     preempted_req_ids: list[str] = field(default_factory=list)  # trace; the worker just does not see them
     finished_req_ids: list[str] = field(default_factory=list)  # worker: forgets them (finished since the last plan)
     blocked_reason: str | None = None  # trace and player: why the head of the queue did not enter
+    # worker: copies of whole blocks before the step computes anything, first all out, then all in (chapter 8; not in
+    # vLLM's V1). Each is (block of the pool, block of the host's pool).
+    swapped_out: list[tuple[int, int]] = field(default_factory=list)
+    swapped_in: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def total_num_scheduled_tokens(self) -> int:

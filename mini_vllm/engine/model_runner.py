@@ -16,7 +16,6 @@ from mini_vllm.engine.ngram_proposer import NgramProposer
 from mini_vllm.engine.sampler import Sampled, Sampler, SamplingRow
 from mini_vllm.sampling_params import SamplingParams
 
-
 PADDING = -1  # a draft that only gives a row its width, as in vLLM
 
 
@@ -43,6 +42,7 @@ class ModelRunner:
     """model: `LlamaForCausalLM`. The KV pool has one block more than `num_gpu_blocks`: block 0, the null block.
 
     end_token_ids: end an answer, so min_tokens keeps them away. num_speculative_tokens: drafts to propose a request.
+    num_host_blocks: size of the pool to which a plan may swap KV out.
     """
 
     def __init__(
@@ -54,6 +54,7 @@ class ModelRunner:
         *,
         end_token_ids: Sequence[int] = (),
         num_speculative_tokens: int = 0,
+        num_host_blocks: int = 0,
     ):
         self.model = model
         self.num_speculative_tokens = num_speculative_tokens
@@ -68,11 +69,14 @@ class ModelRunner:
         # Zeros, not empty: a masked position has weight 0, and 0 times a stray NaN would still be NaN.
         shape = (2, num_gpu_blocks + 1, block_size, cfg.num_key_value_heads, cfg.head_dim)
         self.kv_caches = [torch.zeros(shape, dtype=model.dtype) for _ in range(cfg.num_hidden_layers)]
+        host_shape = (2, num_host_blocks, *shape[2:])
+        self.host_caches = [torch.zeros(host_shape, dtype=model.dtype) for _ in range(cfg.num_hidden_layers)]
 
     @torch.inference_mode()
     def execute(self, plan: SchedulerOutput) -> ModelRunnerOutput:
         """Run one step; the requests' rows stand in the order of `plan.num_scheduled_tokens`."""
         self._update_states(plan)
+        self._swap(plan)
         if not plan.num_scheduled_tokens:
             return ModelRunnerOutput()
         input_ids, positions, meta = self._prepare_inputs(plan)
@@ -143,6 +147,17 @@ class ModelRunner:
             self.states[req_id].block_ids = []
         for req_id, block_ids in cached.new_block_ids.items():
             self.states[req_id].block_ids += block_ids
+
+    def _swap(self, plan: SchedulerOutput) -> None:
+        """Copy whole blocks to the host's pool, then back; a block that goes out may be given to others at once."""
+        for source, target, copies in (
+            (self.kv_caches, self.host_caches, plan.swapped_out),
+            (self.host_caches, self.kv_caches, [(host, block) for block, host in plan.swapped_in]),
+        ):
+            if copies:
+                taken, given = torch.tensor(copies).unbind(1)
+                for from_cache, to_cache in zip(source, target, strict=True):
+                    to_cache[:, given] = from_cache[:, taken]
 
     def _prepare_inputs(self, plan: SchedulerOutput) -> tuple[torch.Tensor, torch.Tensor, AttentionMetadata]:
         """Lay the scheduled tokens of all requests end to end; advances `num_computed_tokens` of the states."""
