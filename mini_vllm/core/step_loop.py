@@ -44,6 +44,7 @@ class StepLoop:
         self.watch = SchedulerWatch(scheduler, config)
         self.recorder = make_recorder(config, kind, type(scheduler).__name__, clock="seconds" if clock else "steps")
         self.step_index = 0
+        self.last_output = ModelRunnerOutput()
         self._clock = clock
         self._t_zero = clock() if clock else 0.0
         self._arrivals: list[str] = []
@@ -61,8 +62,20 @@ class StepLoop:
         self.recorder.arrived(request, self.step_index, prompt)
         self._arrivals.append(request.request_id)
 
-    def abort(self, request_ids: str | Iterable[str]) -> None:
-        """End one request or several early; those that are not in the run any more are passed over."""
+    @property
+    def request_ids(self) -> set[str]:
+        """Of this run, the ended ones too."""
+        return set(self.trace.header["requests"])
+
+    def add_pieces(self, texts: dict[str, str]) -> None:
+        """Text that the latest step made final, for the trace: request id -> text."""
+        self.recorder.add_pieces(texts)
+
+    def close(self) -> None:
+        self.recorder.close()
+
+    def abort(self, request_ids: str | Iterable[str]) -> list[str]:
+        """End one request or several early; returns their ids. Those not in the run any more are passed over."""
         given = (request_ids,) if isinstance(request_ids, str) else request_ids
         request_ids = [req_id for req_id in given if req_id in self.watch.requests]
         if request_ids:
@@ -73,6 +86,7 @@ class StepLoop:
             self.scheduler.finish_requests(request_ids)
             self.watch.left(request_ids)
             self._aborted += request_ids
+        return request_ids
 
     def has_unfinished_requests(self) -> bool:
         unfinished = self.scheduler.has_unfinished_requests()
@@ -108,7 +122,7 @@ class StepLoop:
         if more_to_come:
             watch.idle_steps = 0
         self.recorder.planned(self.step_index, watch, plan, before, computed_before, self._cached_blocks())
-        output = self.execute(plan)
+        self.last_output = output = self.execute(plan)
         news = self.scheduler.update_from_output(plan, output)
         watch.updated(plan, output, news)
         self.recorder.updated(watch, output, news, t_start, self._now(self.step_index + 1))

@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from mini_vllm.config import SchedulerConfig
 from mini_vllm.core.kv_cache_manager import KVCacheManager
-from mini_vllm.core.output import ModelRunnerOutput, RequestOutput, SchedulerOutput
+from mini_vllm.core.output import ModelRunnerOutput, RequestOutput
 from mini_vllm.core.scheduler import Scheduler
 from mini_vllm.core.step_loop import StepLoop
+from mini_vllm.engine.async_loop import AsyncStepLoop, asynchronous
 from mini_vllm.engine.model_runner import ModelRunner
 from mini_vllm.errors import DuplicateRequestError, InvalidRequestError, SchedulerContractError
 from mini_vllm.request import Request
@@ -17,6 +18,7 @@ class EngineCore:
     """Refuses what can never work, then steps. The trace covers the run since the engine was last idle.
 
     make_recorder: builds the recorder of each such run; see `StepLoop`. end_token_ids: see `ModelRunner`.
+    async_scheduling: plan a step while the one before runs; the news come one step later, and there is no trace.
     """
 
     def __init__(
@@ -28,10 +30,11 @@ class EngineCore:
         make_recorder: Callable[..., TraceRecorder] = TraceRecorder,
         *,
         end_token_ids: Sequence[int] = (),
+        async_scheduling: bool = False,
     ):
         self.model = model
         self.config = config
-        self.scheduler_cls = scheduler_cls
+        self.scheduler_cls = asynchronous(scheduler_cls) if async_scheduling else scheduler_cls
         self.make_recorder = make_recorder
         self.runner = ModelRunner(
             model,
@@ -41,20 +44,23 @@ class EngineCore:
             end_token_ids=end_token_ids,
             num_speculative_tokens=config.num_speculative_tokens,
         )
-        self.last_output = ModelRunnerOutput()
+        self.async_scheduling = async_scheduling
         self.loop = self._new_loop()
 
-    def _new_loop(self) -> StepLoop:
-        scheduler = self.scheduler_cls(self.config)
-        return StepLoop(scheduler, self.config, self._execute, kind="engine", make_recorder=self.make_recorder)
+    def _new_loop(self) -> StepLoop | AsyncStepLoop:
+        scheduler, execute = self.scheduler_cls(self.config), self.runner.execute
+        if self.async_scheduling:
+            return AsyncStepLoop(scheduler, execute)
+        return StepLoop(scheduler, self.config, execute, kind="engine", make_recorder=self.make_recorder)
 
-    def _execute(self, plan: SchedulerOutput) -> ModelRunnerOutput:
-        self.last_output = self.runner.execute(plan)
-        return self.last_output
+    @property
+    def last_output(self) -> ModelRunnerOutput:
+        """What the step computed whose news `step()` gave last."""
+        return self.loop.last_output
 
     def reset(self) -> None:
         """A fresh scheduler and trace; whatever was under way is dropped. The weights and the KV pool stay."""
-        self.loop.recorder.close()
+        self.loop.close()
         self.runner.states.clear()
         self.loop = self._new_loop()
 
@@ -94,7 +100,7 @@ class EngineCore:
 
     def used_request_ids(self) -> set[str]:
         """Ids that the present run has seen; none once the engine is idle, since the next request begins a new run."""
-        return set(self.trace.header["requests"]) if self.has_unfinished_requests() else set()
+        return self.loop.request_ids if self.has_unfinished_requests() else set()
 
     def has_unfinished_requests(self) -> bool:
         try:
@@ -110,10 +116,8 @@ class EngineCore:
         """
         try:
             news = self.loop.step()
-            if broken := list(self.last_output.errors):
-                self.loop.abort(broken)
-                news = [n for n in news if n.request_id not in broken]
-                news += [RequestOutput(req_id, [], "error") for req_id in broken]
+            if self.last_output.errors:
+                news += [RequestOutput(req_id, [], "error") for req_id in self.loop.abort(self.last_output.errors)]
             return news
         except BaseException:
             self.reset()

@@ -28,6 +28,7 @@ class LLM:
 
     model: a known name ("smollm2-135m"), the path of a .gguf file, or of a folder as on Hugging Face's hub.
     dtype: "float32" (exact) or "bfloat16" (half the memory, faster).
+    async_scheduling: plan each step while the one before runs; faster where planning counts, but without a trace.
     seed: of the random numbers of requests that bring no seed of their own.
     scheduler_cls: any class with the four methods of a scheduler; it is built with the `SchedulerConfig`.
     max_model_len, max_num_seqs, max_num_batched_tokens, num_gpu_blocks, block_size: see `SchedulerConfig`, as for
@@ -46,6 +47,7 @@ class LLM:
         num_gpu_blocks: int = 512,
         block_size: int = 16,
         seed: int = 0,
+        async_scheduling: bool = False,
         **scheduler_settings: Any,
     ):
         check_scheduler_class(scheduler_cls)
@@ -67,7 +69,9 @@ class LLM:
         )
         eos = loaded.tokenizer.eos_token_id
         ends = (*loaded.end_token_ids, *([] if eos is None else [eos]))
-        self.engine_core = EngineCore(loaded.model, config, scheduler_cls, end_token_ids=ends)
+        self.engine_core = EngineCore(
+            loaded.model, config, scheduler_cls, end_token_ids=ends, async_scheduling=async_scheduling
+        )
         self._inputs = InputProcessor(
             loaded.tokenizer, loaded.chat_template, self.engine_core, loaded.end_token_ids, seed
         )

@@ -115,6 +115,7 @@ class ModelRunner:
             kept = _kept(drafts, list(islice(results, len(drafts) + 1)))
             if not kept:
                 output.errors[req_id] = "the model's logits are not finite numbers"
+                state.token_ids.append(0)  # one step ahead, its next row may be planned already; nobody looks at it
                 continue
             tokens = [sampled.token_id for sampled in kept if sampled.token_id is not None]
             output.sampled_token_ids[req_id] = tokens

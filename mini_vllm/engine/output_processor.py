@@ -131,7 +131,7 @@ class OutputProcessor:
         """One step for everyone in the engine. If it fails, the caller sees why, all others that they were cut off."""
         try:
             deltas = [self._take(news) for news in self.engine_core.step()]
-            self.engine_core.loop.recorder.add_pieces({d.request_id: d.text for d, _ in deltas if d.text})
+            self.engine_core.loop.add_pieces({d.request_id: d.text for d, _ in deltas if d.text})
         except BaseException:
             self._cut_off()
             raise
