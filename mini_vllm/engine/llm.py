@@ -17,6 +17,7 @@ from mini_vllm.engine.input_processor import (
 from mini_vllm.engine.output_processor import CompletionOutput, OutputProcessor, TextDelta, TextStream
 from mini_vllm.errors import ConfigError, InvalidRequestError
 from mini_vllm.loaders.weights import LoadedModel, load_model
+from mini_vllm.models.packed import can_pack, pack_linears
 from mini_vllm.sampling_params import SamplingParams
 from mini_vllm.trace.recorder import Trace
 
@@ -53,6 +54,8 @@ class LLM:
         check_scheduler_class(scheduler_cls)
         check_scheduler_settings(scheduler_settings)
         loaded = load_model(model, dtype=dtype) if isinstance(model, str) else model
+        if isinstance(model, str) and can_pack(loaded.model):
+            pack_linears(loaded.model)
         longest = loaded.config.max_position_embeddings
         if max_model_len > longest:
             raise ConfigError(f"max_model_len={max_model_len} is beyond the model's context of {longest}; lower it")

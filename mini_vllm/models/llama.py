@@ -109,18 +109,23 @@ class Attention(nn.Module):
         self.k_proj = Linear(hidden, self.num_kv_heads * head_dim, dtype, bias=config.qkv_bias)
         self.v_proj = Linear(hidden, self.num_kv_heads * head_dim, dtype, bias=config.qkv_bias)
         self.o_proj = Linear(self.num_heads * head_dim, hidden, dtype)
+        self.qkv_proj: nn.Module | None = None  # all three in one, where `models.packed` has put it
         self.q_norm = RMSNorm(head_dim, config.rms_norm_eps, dtype) if config.qk_norm else None
         self.k_norm = RMSNorm(head_dim, config.rms_norm_eps, dtype) if config.qk_norm else None
 
     def forward(
         self, x: Tensor, rope: tuple[Tensor, Tensor], kv_cache: Tensor, backend: "AttentionBackend", meta: Any
     ) -> Tensor:
-        q = self.q_proj(x).view(-1, self.num_heads, self.head_dim)
-        k = self.k_proj(x).view(-1, self.num_kv_heads, self.head_dim)
+        if self.qkv_proj is not None:
+            qkv = self.qkv_proj(x).view(-1, self.num_heads + 2 * self.num_kv_heads, self.head_dim)
+            q, k, v = qkv.split((self.num_heads, self.num_kv_heads, self.num_kv_heads), dim=1)
+        else:
+            q = self.q_proj(x).view(-1, self.num_heads, self.head_dim)
+            k = self.k_proj(x).view(-1, self.num_kv_heads, self.head_dim)
+            v = self.v_proj(x).view(-1, self.num_kv_heads, self.head_dim)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         q, k = rotate(q, *rope), rotate(k, *rope)
-        v = self.v_proj(x).view(-1, self.num_kv_heads, self.head_dim)
         out = backend.forward(q, k, v, kv_cache, meta)  # [T, num_heads, head_dim]
         return self.o_proj(out.reshape(-1, self.num_heads * self.head_dim))
 
@@ -131,8 +136,12 @@ class MLP(nn.Module):
         self.gate_proj = Linear(config.hidden_size, config.intermediate_size, dtype)
         self.up_proj = Linear(config.hidden_size, config.intermediate_size, dtype)
         self.down_proj = Linear(config.intermediate_size, config.hidden_size, dtype)
+        self.gate_up_proj: nn.Module | None = None  # see Attention.qkv_proj
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.gate_up_proj is not None:
+            gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
+            return self.down_proj(F.silu(gate) * up)
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
@@ -172,6 +181,7 @@ class LlamaForCausalLM(nn.Module):
         self.config, self.dtype = config, dtype
         self.model = LlamaModel(config, dtype)
         self.rope = RotaryEmbedding(config)
+        self.packed_head: nn.Module | None = None
         self.lm_head = None if config.tie_word_embeddings else Linear(config.hidden_size, config.vocab_size, dtype)
 
     @torch.inference_mode()
@@ -202,6 +212,8 @@ class LlamaForCausalLM(nn.Module):
     @torch.inference_mode()
     def compute_logits(self, hidden: Tensor) -> Tensor:
         """hidden [N, hidden_size] → logits [N, vocab_size]. Give it only the rows to draw from."""
+        if self.packed_head is not None:
+            return self.packed_head(hidden)
         head = self.model.embed_tokens if self.lm_head is None else self.lm_head
         return F.linear(hidden, head.weight)
 
