@@ -1,4 +1,4 @@
-"""Weights in the order in which a CPU's bfloat16 kernels read them. Knows oneDNN's layout; changes no number. Chapter 14.
+"""Weights in the order in which a CPU's bfloat16 kernels read them. Knows oneDNN; changes no number. Chapter 14.
 
 torch's plain linear lays every weight out anew at each call. oneDNN (in every CPU build of torch) can do that once, and
 q, k and v, as gate and up, become one product each. `benchmarks/cpu_engine.py` measures what both give.
@@ -11,7 +11,7 @@ from mini_vllm.models.llama import LlamaForCausalLM
 
 
 class PackedLinear(nn.Module):
-    """x [T, in] -> x · [w1; w2; …]ᵀ (+ bias) [T, sum of rows]: several weights in one product. bfloat16 on a CPU only."""
+    """x [T, in] -> x · [w1; w2; …]ᵀ (+ bias) [T, sum of rows]: several weights in one product. bfloat16 on a CPU."""
 
     def __init__(self, weights: list[Tensor], biases: list[Tensor] | None = None) -> None:
         super().__init__()

@@ -133,5 +133,5 @@ def test_what_is_refused(change, message):
 
 @pytest.mark.parametrize("text", ["", "[]", "3", "{", '"llama"'])
 def test_no_object(text):
-    with pytest.raises(CorruptModelFileError, match="config.json cannot be used"):
+    with pytest.raises(CorruptModelFileError, match=r"config\.json cannot be used"):
         config_from_json(text)
