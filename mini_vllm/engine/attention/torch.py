@@ -22,20 +22,24 @@ class TorchPagedAttention:
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kv_cache: torch.Tensor, meta: AttentionMetadata
     ) -> torch.Tensor:
         """See `AttentionBackend.forward`."""
-        num_kv_heads, head_dim = k.shape[1:]
-        keys = kv_cache[0].view(-1, num_kv_heads, head_dim)  # [slots, Hkv, D]
-        values = kv_cache[1].view(-1, num_kv_heads, head_dim)
-        keys[meta.slot_mapping] = k
-        values[meta.slot_mapping] = v
+        num_tokens, num_kv_heads, head_dim = k.shape
+        keys, values = kv_cache.view(2, -1, num_kv_heads * head_dim)  # each [slots, Hkv * D]
+        keys.index_copy_(0, meta.slot_mapping, k.reshape(num_tokens, -1))
+        values.index_copy_(0, meta.slot_mapping, v.reshape(num_tokens, -1))
+
+        def gathered(rows: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
+            """The rows of these slots; index_select copies whole rows, where indexing goes number by number."""
+            return rows.index_select(0, slots.flatten()).view(*slots.shape, num_kv_heads, head_dim)
 
         if not meta.scratch:
             meta.scratch = _prepare(meta, kv_cache.shape[2], self.sliding_window)
-        out = torch.empty_like(q)
+        out = torch.empty_like(q, memory_format=torch.contiguous_format)
         if (decodes := meta.scratch["decodes"]) is not None:
             rows, slots, mask = decodes
-            out[rows] = _decode(q[rows], keys[slots], values[slots], mask)
+            out[rows] = _decode(q[rows], gathered(keys, slots), gathered(values, slots), mask)
         for first_row, end_row, slots, mask in meta.scratch["prefills"]:
-            out[first_row:end_row] = _prefill(q[first_row:end_row], keys[slots], values[slots], mask)
+            mine = slice(first_row, end_row)
+            out[mine] = _prefill(q[mine], gathered(keys, slots), gathered(values, slots), mask)
         return out
 
 
