@@ -1,5 +1,6 @@
 """The numbers that a scheduler is built with. Knows no request. Opened in chapter 5."""
 
+import math
 from dataclasses import dataclass, fields
 
 from mini_vllm.errors import ConfigError
@@ -26,6 +27,9 @@ class SchedulerConfig:
     enable_prefix_caching: reuse the KV of full blocks (chapter 7).
     policy: "fcfs" or "priority". With "priority", requests of equal priority and arrival_time can evict each other in
         turn for ever if reserve_full_isl is off and two of them do not fit together (as in vLLM 0.33.0).
+    aging: with "priority", the time after which a request counts as one level more urgent, in the unit of arrival_time;
+        None is never, as in vLLM. With it nobody starves: a request of priority p is overtaken only by those of
+        priority q that arrive less than (p - q) * aging after it.
     watermark: share of the pool that an admission must leave free while others run.
     reserve_full_isl: at admission, all known tokens must fit, not only the next piece.
     num_speculative_tokens: draft tokens verified with each decode; num_lookahead_tokens: slots kept for them.
@@ -51,6 +55,7 @@ class SchedulerConfig:
     long_prefill_token_threshold_adaptive: bool = False
     enable_prefix_caching: bool = False
     policy: str = "fcfs"
+    aging: float | None = None
     watermark: float = 0.0
     reserve_full_isl: bool = True
     num_speculative_tokens: int = 0
@@ -101,6 +106,9 @@ class SchedulerConfig:
             if f.name == "watermark":
                 if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1:
                     raise ConfigError(f"watermark={value!r} must be a share of the pool, at least 0 and below 1")
+            elif f.name == "aging":
+                if value is not None and (not isinstance(value, int | float) or not 0 < value < math.inf):
+                    raise ConfigError(f"aging={value!r} must be a time above 0, or None")
             elif f.type == "bool" or f.type is bool:
                 if not isinstance(value, bool):
                     raise ConfigError(f"{f.name}={value!r} must be True or False")

@@ -26,7 +26,7 @@ def plan_decodes(
     if len(loud) > manager.num_free_blocks:
         return 0
     block_size, caching, tables = cfg.block_size, cfg.enable_prefix_caching, manager.req_to_blocks
-    for request in loud:
+    for request in loud:  # what `KVCacheManager.allocate_slots` does, without a call for each
         table = tables[request.request_id]
         end = request.num_computed_tokens + 1
         if end > len(table) * block_size:

@@ -93,8 +93,7 @@ class KVCacheManager:
         hits: at admission, the cached blocks it starts with; they are shared, and leave the free queue if idle.
         full_sequence: at admission, *all* known tokens must fit, not only these (vLLM 0.33.0's default).
         watermark_blocks: blocks that must be left free beside.
-        A failure changes nothing. A success sets `request.quiet_until`: up to so many computed tokens the next pieces
-        need no block and fill none, so the scheduler need not ask.
+        A failure changes nothing. A success sets `request.quiet_until`.
         """
         cfg, pool = self.config, self.block_pool
         owned = self.req_to_blocks.get(request.request_id, NO_BLOCKS)
@@ -115,18 +114,24 @@ class KVCacheManager:
             owned = self.req_to_blocks[request.request_id] = []
         owned += hits
         owned += new_blocks
-        end = num_computed + num_new_tokens
-        # Up to this many computed tokens, the pieces to come need no block and fill none.
-        quiet_until = len(owned) * cfg.block_size - num_lookahead_tokens
+        num_known = min(num_computed + num_new_tokens, len(request.token_ids))  # without drafts and placeholders
         if cfg.enable_prefix_caching:
             if hits:
                 self.num_registered[request.request_id] = len(hits)
             # At once, before anything is computed: a later request of the same step can already share them.
-            num_known = min(end, len(request.token_ids))  # drafts and placeholders are not known yet
             self.register_full_blocks(request, num_known)
-            quiet_until = min(quiet_until, (num_known // cfg.block_size + 1) * cfg.block_size - 1)
-        request.quiet_until = quiet_until
+        request.quiet_until = self.quiet_until(len(owned), num_known, num_lookahead_tokens)
         return new_blocks
+
+    def quiet_until(self, num_blocks: int, num_known: int, num_lookahead_tokens: int = 0) -> int:
+        """Up to so many computed tokens, the pieces to come of a request need no block and fill none.
+
+        So the scheduler need not ask. num_blocks: that it has. num_known: known tokens that are computed or planned.
+        """
+        room = num_blocks * self.config.block_size - num_lookahead_tokens
+        if not self.config.enable_prefix_caching:
+            return room
+        return min(room, (num_known // self.config.block_size + 1) * self.config.block_size - 1)
 
     def full_sequence_blocks(self, request: Request) -> int:
         """Blocks that all known tokens of a request take, those of a prefix hit among them."""

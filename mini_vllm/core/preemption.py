@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 
+from mini_vllm.core.request_queue import rank
 from mini_vllm.request import Request
 
 
-def choose_victim(policy: str, running: Sequence[Request]) -> Request:
+def choose_victim(policy: str, running: Sequence[Request], aging: float | None = None) -> Request:
     """FCFS: the most recently admitted. Priority: the least urgent, of equals the first in `running`."""
     if policy == "fcfs":
         return running[-1]
-    return max(running, key=lambda r: (r.priority, r.arrival_time))
+    return max(running, key=lambda r: rank(r, aging)[:2])
 
 
 def take_out_of_plan(

@@ -20,8 +20,8 @@ def block_hash(parent: bytes, token_ids: list[int]) -> bytes:
 
 @functools.cache
 def _packer(num_tokens: int) -> Callable[..., bytes]:
-    """Eight bytes a token, the same on every machine."""
-    return struct.Struct(f"<{num_tokens}q").pack
+    """Eight bytes a token, the same on every machine; `Request` sees to it that they are enough."""
+    return struct.Struct(f"<{num_tokens}Q").pack
 
 
 def root_hash(cache_salt: str | None, adapter: str | None) -> bytes:

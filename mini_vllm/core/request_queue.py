@@ -53,15 +53,27 @@ class FCFSQueue:
         return iter(self._line)
 
 
-class PriorityQueue:
-    """The smallest (priority, arrival_time, request_id) first. There is no front to be put back to."""
+def rank(request: Request, aging: float | None) -> tuple[float, float, str]:
+    """(urgency, arrival_time, request_id), smaller first. Urgency is the priority; with aging, a time to be served by:
+    arrival, and `aging` more for each level.
 
-    def __init__(self) -> None:
-        self._heap: list[tuple[int, float, str, Request]] = []
+    Everybody grows older alike, so who stands before whom never changes, and nobody need look at the clock:
+    priority - (now - arrival) / aging, a priority that improves with age, sorts in the same order.
+    """
+    urgency = request.priority if aging is None else request.arrival_time + request.priority * aging
+    return urgency, request.arrival_time, request.request_id
+
+
+class PriorityQueue:
+    """The smallest `rank` first. There is no front to be put back to."""
+
+    def __init__(self, aging: float | None = None) -> None:
+        self._aging = aging
+        self._heap: list[tuple[float, float, str, Request]] = []
 
     def add(self, request: Request) -> None:
         # Ids are unique, so the comparison never reaches the request itself.
-        heapq.heappush(self._heap, (request.priority, request.arrival_time, request.request_id, request))
+        heapq.heappush(self._heap, (*rank(request, self._aging), request))
 
     put_back = add
 
@@ -82,6 +94,6 @@ class PriorityQueue:
         return (entry[3] for entry in sorted(self._heap))
 
 
-def make_queue(policy: str) -> RequestQueue:
-    """The waiting line of a scheduling policy: "fcfs" or "priority"."""
-    return PriorityQueue() if policy == "priority" else FCFSQueue()
+def make_queue(policy: str, aging: float | None = None) -> RequestQueue:
+    """The waiting line of a scheduling policy: "fcfs" or "priority", the latter with aging or without."""
+    return PriorityQueue(aging) if policy == "priority" else FCFSQueue()

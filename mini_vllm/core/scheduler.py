@@ -41,7 +41,7 @@ class Scheduler:
         self.config = config
         self.kv_cache_manager = KVCacheManager(config)
         self.requests: dict[str, Request] = {}
-        self.waiting = make_queue(config.policy)
+        self.waiting = make_queue(config.policy, config.aging)
         self.running: list[Request] = []
         self.gates = make_gates(config)
         self.finished_req_ids: list[str] = []
@@ -102,7 +102,7 @@ class Scheduler:
                 continue
             if computed + num_new_tokens > request.quiet_until:
                 while (blocks := self._allocate(request, num_new_tokens)) is None:
-                    victim = choose_victim(cfg.policy, running)
+                    victim = choose_victim(cfg.policy, running, cfg.aging)
                     at = running.index(victim)
                     if at < index:  # it stood before us: its tokens, if it had any, are handed out again
                         index -= 1

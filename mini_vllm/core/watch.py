@@ -7,10 +7,12 @@ it, instead of a wrong token a hundred steps later. The same account feeds the t
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import NoReturn
 
 from mini_vllm.config import SchedulerConfig
 from mini_vllm.core.block_pool import NULL_BLOCK
 from mini_vllm.core.output import ModelRunnerOutput, NewRequestData, RequestOutput, SchedulerOutput
+from mini_vllm.core.request_queue import rank
 from mini_vllm.errors import SchedulerContractError, SchedulerStalledError
 from mini_vllm.request import Request
 
@@ -56,7 +58,7 @@ class SchedulerWatch:
         """Who waits stands in the order of service: by arrival, the evicted in front; or by priority."""
         self.waiting.insert(at, req_id)
         if self.config.policy == "priority":
-            self.waiting.sort(key=lambda r: (self.requests[r].priority, self.requests[r].arrival_time, r))
+            self.waiting.sort(key=lambda r: rank(self.requests[r], self.config.aging))
 
     def left(self, request_ids: Iterable[str]) -> None:
         """Finished or aborted: the request owns nothing any more."""
@@ -71,13 +73,12 @@ class SchedulerWatch:
 
     def planned(self, plan: SchedulerOutput) -> None:
         """Check a plan and take it into the account. Raises SchedulerContractError."""
-        self._require(
-            isinstance(plan, SchedulerOutput),
-            f"returns {type(plan).__name__} from schedule(), which must return a SchedulerOutput",
-        )
+        if not isinstance(plan, SchedulerOutput):
+            self._refuse(f"returns {type(plan).__name__} from schedule(), which must return a SchedulerOutput")
         self._check_budget(plan)
         for req_id in plan.preempted_req_ids:
-            self._require(req_id in self.running, f"preempts {req_id!r}, which is not running")
+            if req_id not in self.running:
+                self._refuse(f"preempts {req_id!r}, which is not running")
             self.running.remove(req_id)
             self._queue(req_id, at=0)
             self._drop_blocks(req_id)
@@ -97,51 +98,53 @@ class SchedulerWatch:
         self._check_progress(plan)
 
     def _take_new(self, new: NewRequestData) -> None:
-        self._require(new.req_id in self.waiting, f"admits {new.req_id!r}, which does not wait")
-        self._require(new.req_id not in self.seen_by_worker, f"sends {new.req_id!r} as new, but the worker knows it")
-        self._require(
-            new.prompt_token_ids == self.requests[new.req_id].prompt_token_ids,
-            f"sends the worker another prompt for {new.req_id!r}: {len(new.prompt_token_ids)} tokens, the request has "
-            f"{self.requests[new.req_id].num_prompt_tokens}; send the whole prompt, even if only a chunk is scheduled",
-        )
+        if new.req_id not in self.waiting:
+            self._refuse(f"admits {new.req_id!r}, which does not wait")
+        if new.req_id in self.seen_by_worker:
+            self._refuse(f"sends {new.req_id!r} as new, but the worker knows it")
+        request = self.requests[new.req_id]
+        if new.prompt_token_ids != request.prompt_token_ids:
+            self._refuse(
+                f"sends the worker another prompt for {new.req_id!r}: {len(new.prompt_token_ids)} tokens, the request "
+                f"has {request.num_prompt_tokens}; send the whole prompt, even if only a chunk is scheduled"
+            )
         self.seen_by_worker.add(new.req_id)
-        self._admit(new.req_id)
-        self._check_hit(new.req_id, new.num_computed_tokens)
-        self._give_blocks(new.req_id, new.block_ids, new.num_computed_tokens)
-        self.computed[new.req_id] = new.num_computed_tokens
+        self._admit(new.req_id, new.num_computed_tokens, new.block_ids)
 
     def _take_cached(self, req_id: str, num_computed_tokens: int, block_ids: list[int], resumed: bool) -> None:
-        self._require(req_id in self.seen_by_worker, f"sends no data for {req_id!r}, which is new")
+        if req_id not in self.seen_by_worker:
+            self._refuse(f"sends no data for {req_id!r}, which is new")
         if resumed:
-            self._require(req_id in self.waiting, f"resumes {req_id!r}, which does not wait")
-            self._admit(req_id)
-            self._check_hit(req_id, num_computed_tokens)
-            self._give_blocks(req_id, block_ids, num_computed_tokens)
-            self.computed[req_id] = num_computed_tokens
-        else:
-            counted = self.computed[req_id]
-            self._require(
-                num_computed_tokens == counted,
+            if req_id not in self.waiting:
+                self._refuse(f"resumes {req_id!r}, which does not wait")
+            self._admit(req_id, num_computed_tokens, block_ids)
+        elif num_computed_tokens != self.computed[req_id]:
+            self._refuse(
                 f"tells the worker that {req_id!r} has {num_computed_tokens} computed tokens, but it has "
-                f"{counted}: give the count from before this step",
+                f"{self.computed[req_id]}: give the count from before this step"
             )
+        elif block_ids:
             self._give_blocks(req_id, block_ids)
 
-    def _check_hit(self, req_id: str, num_computed_tokens: int) -> None:
-        """What a request that enters has computed already: whole blocks of a prefix hit, and not everything."""
-        is_whole = num_computed_tokens % self.config.block_size == 0
-        self._require(
-            is_whole and 0 <= num_computed_tokens < self.known[req_id],
-            f"admits {req_id!r} with {num_computed_tokens} computed tokens of {self.known[req_id]}: a hit is whole "
-            f"blocks of {self.config.block_size} and leaves at least one token; without a hit it is 0",
-        )
+    def _admit(self, req_id: str, num_computed_tokens: int, block_ids: list[int]) -> None:
+        """It enters; what it has computed already are whole blocks of a prefix hit, and not everything."""
+        self.waiting.remove(req_id)
+        self.running.append(req_id)
+        if len(self.running) > (limit := self.config.max_num_seqs):
+            self._refuse(f"runs {len(self.running)} requests ({self.running}); max_num_seqs is {limit}")
+        if num_computed_tokens % self.config.block_size or not 0 <= num_computed_tokens < self.known[req_id]:
+            self._refuse(
+                f"admits {req_id!r} with {num_computed_tokens} computed tokens of {self.known[req_id]}: a hit is whole "
+                f"blocks of {self.config.block_size} and leaves at least one token; without a hit it is 0"
+            )
+        self._give_blocks(req_id, block_ids, num_computed_tokens)
+        self.computed[req_id] = num_computed_tokens
 
     def updated(self, plan: SchedulerOutput, output: ModelRunnerOutput, news: list[RequestOutput]) -> None:
         """Take the sampled tokens into the account and check what the scheduler reported."""
-        self._require(
-            isinstance(news, list),
-            f"returns {type(news).__name__} from update_from_output(), which must return a list of RequestOutput",
-        )
+        if not isinstance(news, list):
+            what = f"returns {type(news).__name__} from update_from_output()"
+            self._refuse(f"{what}, which must return a list of RequestOutput")
         for req_id, token_ids in output.sampled_token_ids.items():
             if req_id in self.known:
                 self.known[req_id] += len(token_ids)
@@ -157,66 +160,61 @@ class SchedulerWatch:
     def _check_news(self, plan: SchedulerOutput, output: ModelRunnerOutput, news: list[RequestOutput]) -> None:
         """Every sampled token is reported once, in the step that sampled it, to the request it belongs to."""
         told = {item.request_id: item.new_token_ids for item in news}
-        self._require(len(told) == len(news), f"reports a request twice in one step: {[n.request_id for n in news]}")
+        if len(told) != len(news):
+            self._refuse(f"reports a request twice in one step: {[n.request_id for n in news]}")
         for req_id in told:
-            self._require(req_id in self.requests, f"reports news of {req_id!r}, which is not in the run")
+            if req_id not in self.requests:
+                self._refuse(f"reports news of {req_id!r}, which is not in the run")
         for req_id, token_ids in output.sampled_token_ids.items():
             if req_id not in self.requests:
                 continue
             reported = told.get(req_id, [])
+            if reported == token_ids:
+                continue
             has_drafts = req_id in plan.scheduled_spec_decode_tokens  # a stop among accepted drafts cuts the rest off
-            self._require(
-                reported == token_ids or (has_drafts and reported == token_ids[: len(reported)]),
-                f"reports {reported} for {req_id!r}, but the model sampled {token_ids}: report the new tokens of this "
-                "step, all of them and only them",
-            )
+            if not has_drafts or reported != token_ids[: len(reported)]:
+                self._refuse(
+                    f"reports {reported} for {req_id!r}, but the model sampled {token_ids}: report the new tokens of "
+                    "this step, all of them and only them"
+                )
 
     def _check_end(self, req_id: str, token_ids: list[int], finish_reason: str | None) -> None:
         """A request ends when it must, and not before."""
         request, known = self.requests[req_id], self.known[req_id]
         params, longest = request.sampling_params, self.config.max_model_len
         num_output = known - request.num_prompt_tokens
-        stops = set(params.stop_token_ids) | (set() if params.ignore_eos else {request.eos_token_id})
-        must_end = num_output >= params.max_tokens or known >= longest or not stops.isdisjoint(token_ids)
-        state = (
-            f"{num_output} output tokens (max_tokens {params.max_tokens}) and {known} in all (max_model_len {longest})"
-        )
-        self._require(finish_reason is not None or not must_end, f"does not end {req_id!r}, which has {state}")
-        self._require(finish_reason is None or must_end, f"ends {req_id!r} too early: it has {state}")
+        is_full = num_output >= params.max_tokens or known >= longest
+        must_end = is_full or not request.stop_token_ids.isdisjoint(token_ids)
+        if must_end != (finish_reason is not None):
+            what = f"does not end {req_id!r}, which has" if must_end else f"ends {req_id!r} too early: it has"
+            self._refuse(
+                f"{what} {num_output} output tokens (max_tokens {params.max_tokens}) and {known} in all "
+                f"(max_model_len {longest})"
+            )
 
-    def _require(self, condition: bool, what: str) -> None:
-        if not condition:
-            raise SchedulerContractError(f"{self.name} {what}")
+    def _refuse(self, what: str) -> NoReturn:
+        # Called only where something is wrong: making the words costs more than all the checks of a good step.
+        raise SchedulerContractError(f"{self.name} {what}")
 
     def _check_budget(self, plan: SchedulerOutput) -> None:
         total, limit = plan.total_num_scheduled_tokens, self.config.max_num_batched_tokens
-        parts = " + ".join(f"{req_id}:{n}" for req_id, n in plan.num_scheduled_tokens.items())
-        slots = self.config.max_num_new_slots_for_drafting * len(plan.num_scheduled_tokens)
-        parts += f", and {slots} slots for drafting" if slots else ""
-        self._require(total + slots <= limit, f"plans {total} tokens ({parts}); max_num_batched_tokens is {limit}")
+        pieces = plan.num_scheduled_tokens
+        slots = self.config.max_num_new_slots_for_drafting * len(pieces)
+        if total + slots > limit:
+            parts = " + ".join(f"{req_id}:{n}" for req_id, n in pieces.items())
+            parts += f", and {slots} slots for drafting" if slots else ""
+            self._refuse(f"plans {total} tokens ({parts}); max_num_batched_tokens is {limit}")
         cached = plan.scheduled_cached_reqs
-        kind = type(cached).__name__
-        self._require(hasattr(cached, "req_ids"), f"sends a {kind} as scheduled_cached_reqs, not a CachedRequestData")
-        sent = [new.req_id for new in plan.scheduled_new_reqs] + cached.req_ids
-        self._require(
-            sorted(sent) == sorted(plan.num_scheduled_tokens),
-            f"schedules {sorted(plan.num_scheduled_tokens)} but sends the worker data for {sorted(sent)}",
-        )
-        counts = len(cached.num_computed_tokens)
-        self._require(
-            counts == len(cached.req_ids),
-            f"sends {counts} counts of computed tokens for the {len(cached.req_ids)} requests {cached.req_ids}",
-        )
-        strangers = {*cached.new_block_ids, *cached.resumed_req_ids} - set(cached.req_ids)
-        self._require(not strangers, f"sends blocks or a resumption for {sorted(strangers)}, not in req_ids")
-
-    def _admit(self, req_id: str) -> None:
-        self.waiting.remove(req_id)
-        self.running.append(req_id)
-        limit = self.config.max_num_seqs
-        self._require(
-            len(self.running) <= limit, f"runs {len(self.running)} requests ({self.running}); max_num_seqs is {limit}"
-        )
+        if not hasattr(cached, "req_ids"):
+            self._refuse(f"sends a {type(cached).__name__} as scheduled_cached_reqs, not a CachedRequestData")
+        ids, counts = cached.req_ids, len(cached.num_computed_tokens)
+        sent = [new.req_id for new in plan.scheduled_new_reqs] + ids
+        if len(sent) != len(pieces) or set(sent) != pieces.keys():
+            self._refuse(f"schedules {sorted(pieces)} but sends the worker data for {sorted(sent)}")
+        if counts != len(ids):
+            self._refuse(f"sends {counts} counts of computed tokens for the {len(ids)} requests {ids}")
+        if strangers := {*cached.new_block_ids, *cached.resumed_req_ids}.difference(ids):
+            self._refuse(f"sends blocks or a resumption for {sorted(strangers)}, not in req_ids")
 
     def _give_blocks(self, req_id: str, block_ids: list[int], num_hit_tokens: int = 0) -> None:
         """Only the blocks of a prefix hit may have another owner already."""
@@ -227,11 +225,11 @@ class SchedulerWatch:
             if i < num_unseen and block == NULL_BLOCK:
                 table.append(block)
                 continue
-            in_pool = isinstance(block, int) and 1 <= block <= self.config.num_gpu_blocks
-            self._require(in_pool, f"gives {req_id!r} block {block}; the pool has 1..{self.config.num_gpu_blocks}")
+            if not (isinstance(block, int) and 1 <= block <= self.config.num_gpu_blocks):
+                self._refuse(f"gives {req_id!r} block {block}; the pool has 1..{self.config.num_gpu_blocks}")
             if i >= num_shared and block in self.owners:
                 owner = next(other for other, blocks in self.block_tables.items() if block in blocks)
-                self._require(False, f"gives block {block} to {req_id!r}, but {owner!r} owns it")
+                self._refuse(f"gives block {block} to {req_id!r}, but {owner!r} owns it")
             self.owners[block] += 1
             table.append(block)
         if not table:
@@ -256,28 +254,29 @@ class SchedulerWatch:
             table[:num_unseen] = [NULL_BLOCK] * len(table[:num_unseen])
 
     def _check_pieces(self, plan: SchedulerOutput) -> None:
+        running, block_size, drafts = set(self.running), self.config.block_size, plan.scheduled_spec_decode_tokens
         for req_id, n in plan.num_scheduled_tokens.items():
-            self._require(req_id in self.running, f"schedules {req_id!r}, which is not running")
-            num_drafts = len(plan.scheduled_spec_decode_tokens.get(req_id, ()))
-            open_tokens = self.known[req_id] + num_drafts - self.computed[req_id]
-            self._require(
-                1 <= n <= open_tokens,
-                f"schedules {n} tokens of {req_id!r}, which has {open_tokens} to compute "
-                f"({self.known[req_id]} known - {self.computed[req_id]} computed)",
-            )
-            self.computed[req_id] += n
-            room = len(self.block_tables.get(req_id, ())) * self.config.block_size
-            self._require(
-                self.computed[req_id] <= room,
-                f"computes {self.computed[req_id]} tokens of {req_id!r}, whose "
-                f"{room // self.config.block_size} blocks hold {room}",
-            )
+            if req_id not in running:
+                self._refuse(f"schedules {req_id!r}, which is not running")
+            computed = self.computed[req_id]
+            open_tokens = self.known[req_id] + len(drafts.get(req_id, ())) - computed
+            if not 1 <= n <= open_tokens:
+                self._refuse(
+                    f"schedules {n} tokens of {req_id!r}, which has {open_tokens} to compute "
+                    f"({self.known[req_id]} known - {computed} computed)"
+                )
+            self.computed[req_id] = computed = computed + n
+            num_blocks = len(self.block_tables.get(req_id, ()))
+            if computed > (room := num_blocks * block_size):
+                self._refuse(f"computes {computed} tokens of {req_id!r}, whose {num_blocks} blocks hold {room}")
 
     def check_unfinished(self, says_unfinished: bool) -> None:
         """`has_unfinished_requests()` must agree with the account, or the run ends too early or never."""
         left = list(self.requests)
-        self._require(says_unfinished or not left, f"says that no request is unfinished, but {left} are")
-        self._require(bool(left) or not says_unfinished, "says that requests are unfinished, but all have ended")
+        if left and not says_unfinished:
+            self._refuse(f"says that no request is unfinished, but {left} are")
+        if says_unfinished and not left:
+            self._refuse("says that requests are unfinished, but all have ended")
 
     def _check_progress(self, plan: SchedulerOutput) -> None:
         self.idle_steps = 0 if plan.num_scheduled_tokens else self.idle_steps + 1

@@ -47,6 +47,7 @@ class Exercise:
     essence: what of an answer decides whether it is right (all of it, or only its cost); by it an answer is
         compared with known mistakes.
     packages: without these the exercise is skipped, with the reason, and never passed.
+    stage: "ch04" if what passes is the learner's scheduler of that chapter, to be kept for the next (`my_stage`).
     """
 
     exercise_id: str
@@ -65,6 +66,7 @@ class Exercise:
     essence: Callable[[Case, Any], Any] = _whole_value
     show: Callable[[str, tuple], str] = _as_a_call
     packages: tuple[str, ...] = ()
+    stage: str | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:

@@ -14,6 +14,7 @@ from mini_vllm.grading.bank import find_exercise, hidden_modules
 from mini_vllm.grading.calling import call_all
 from mini_vllm.grading.exercise import Exercise
 from mini_vllm.grading.hints import next_hint
+from mini_vllm.grading.my_stage import keep
 from mini_vllm.grading.reach import hidden_reach
 
 GRADED_FOLDER = "MINI_VLLM_GRADED_FOLDER"  # set by the grader: a folder with cases.json; answers.jsonl goes there
@@ -68,6 +69,8 @@ def _judge_here(exercise: Exercise, given: Any) -> None:
             print(f"this uses {used}, which graded runs hide: it will not count")
         else:
             progress_file.note_passed(exercise)
+            if exercise.stage:
+                keep(exercise.stage, given)
     elif verdict.status == MISSING:  # no exception: "run all cells" should reach the exercises after this one
         print(f"{verdict.message}\n{hint_line}")
     else:

@@ -17,7 +17,7 @@ def wait_words(line: Timeline, i: int) -> str:
     if not reason:
         return ""
     head = line.lane(line.waiting[i][0])
-    say = _REASONS.get(reason)
+    say = _REASONS.get(reason) or _OF_STAGES.get(reason)
     said = say(line, i, head) if say else ""
     return f"{head.label} waits: {said or reason.replace('_', ' ')}."
 
@@ -131,6 +131,26 @@ def _kv_chunk(line: Timeline, i: int, head: Lane) -> str:
     return f"its next {count(tokens, 'token')} need {_division(line, tokens)}, {free} free"
 
 
+def _kv_reservation(line: Timeline, i: int, head: Lane) -> str:
+    """Chapter 5. What a scheduler reserves is its own; most reserve prompt and whole output, less one token."""
+    said = "what is reserved for it must be free beside what is reserved for those who run"
+    limits = {rid: mapping(mapping(line.header.get("requests")).get(rid)) for rid in [head.id, *line.running[i]]}
+    most = [r["prompt_len"] + r["max_tokens"] - 1 for r in limits.values() if {"prompt_len", "max_tokens"} <= r.keys()]
+    longest, pool = line.limit("max_model_len"), line.limit("num_gpu_blocks")
+    blocks = [line.blocks_for(min(n, (longest or n + 1) - 1)) or 0 for n in most]
+    if pool is None or len(blocks) < len(limits) or sum(blocks) <= pool:
+        return said
+    in_all = count(sum(blocks), "block")
+    return f"{said}; all that they may ever need is {blocks[0]} + {sum(blocks[1:])} = {in_all}, of {pool}"
+
+
+def _batch_runs(line: Timeline, i: int, head: Lane) -> str:
+    return (
+        f"the door opens when nobody runs any more (static admission), and {count(len(line.running[i]), 'request')} run"
+    )
+
+
+_OF_STAGES = {"batch_runs": _batch_runs, "kv_reservation": _kv_reservation}  # chapters 4 and 5; not vLLM's
 _REASONS = {
     "max_num_seqs": _max_num_seqs,
     "max_loras": _max_loras,

@@ -48,6 +48,11 @@ def test_the_watermark_is_a_share_of_the_pool(value):
     refused(f"watermark={value!r} must be a share of the pool, at least 0 and below 1", watermark=value)
 
 
+@pytest.mark.parametrize("value", [0, -1, "1", float("inf"), float("nan")])
+def test_aging_is_a_time(value):
+    refused(f"aging={value!r} must be a time above 0, or None", aging=value)
+
+
 @pytest.mark.parametrize("field", ["max_num_seqs", "num_gpu_blocks", "max_model_len", "block_size"])
 def test_a_limit_that_must_be_there_cannot_be_none(field):
     refused(f"{field}=None must be a whole number of at least 1", **{field: None})

@@ -3,6 +3,7 @@
 A smaller number is more urgent. Both schedulers: `core`'s and the clear form of chapter 10.
 """
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -105,6 +106,38 @@ def test_a_victim_goes_to_its_place_in_the_line_not_to_the_front(cls):
     scheduler.add_request(req("C", 4, priority=3))
     assert step(scheduler).preempted_req_ids == ["B"]
     assert ids(scheduler.waiting) == ["C", "B"]
+
+
+def admissions(cls, aging):
+    """One seat, one step a request; R has priority 3, and in every step somebody with priority 0 comes."""
+    limits = {"policy": "priority", "max_num_seqs": 1, "num_gpu_blocks": 8, "aging": aging}
+    scheduler, entered = make(req("R", 2, 1, priority=3), scheduler_cls=cls, **limits), []
+    for now in range(12):
+        scheduler.add_request(req(f"N{now:02}", 2, 1, priority=0, arrival_time=float(now)))
+        entered += step(scheduler).num_scheduled_tokens
+    return entered
+
+
+@both
+def test_without_aging_the_least_urgent_starves(cls):
+    assert "R" not in admissions(cls, None)
+
+
+@both
+@pytest.mark.parametrize("aging", [0.5, 2, 3])
+def test_with_aging_only_those_who_come_soon_overtake(cls, aging):
+    """Of three levels less, within 3 * aging: those who arrive at 0, 1, …, just before that."""
+    assert admissions(cls, aging).index("R") == math.ceil(3 * aging)
+
+
+@both
+def test_with_aging_the_old_one_is_not_the_victim(cls):
+    for aging, victim in ((None, "A"), (1.0, "B")):
+        scheduler = after_one_step(
+            req("A", 4, priority=1, arrival_time=0.0), req("B", 4, priority=0, arrival_time=5.0), cls=cls,
+            num_gpu_blocks=2, aging=aging,
+        )  # fmt: skip
+        assert step(scheduler).preempted_req_ids == [victim]
 
 
 @both

@@ -2,6 +2,7 @@
 
 import pytest
 
+from mini_vllm.core.prefix_cache import extend_hashes
 from mini_vllm.errors import (
     ConfigError,
     EmptyPromptError,
@@ -43,6 +44,19 @@ def test_the_prompt_is_copied():
     request = Request("A", prompt)
     prompt.append(21)
     assert request.prompt_token_ids == [10, 20]
+
+
+@pytest.mark.parametrize("bad", [-1, 2**64, 1.0, "7", None])
+def test_what_is_no_token_id_is_refused_with_its_place(bad):
+    with pytest.raises(InvalidRequestError) as caught:
+        Request("A", [10, 2**64 - 1, bad, -9])
+    assert f"token 2 of the prompt of request 'A' is {bad!r}" in str(caught.value)
+    assert "from 0 to 18446744073709551615" in str(caught.value)
+
+
+def test_the_largest_token_id_can_be_cached():
+    request = Request("A", [2**64 - 1, 0])
+    assert len(extend_hashes(request, 1, 2)) == 2
 
 
 def test_an_empty_prompt_is_refused():

@@ -52,6 +52,13 @@ def test_anybody_can_be_taken_out_of_the_line(policy, gone):
     assert served(queue) == "ABC".replace(gone, "")
 
 
+def test_with_aging_a_level_is_worth_so_much_time():
+    """Of 3 each: B is one level more urgent than A and may come 2 later, but not 3 (equal: who was there first)."""
+    for late, order in ((2, "BA"), (3, "AB"), (4, "AB")):
+        assert served(filled(PriorityQueue(aging=3), req("A", 1, 10), req("B", 0, 10 + late))) == order
+    assert served(filled(PriorityQueue(), req("A", 1, 10), req("B", 0, 99))) == "BA"
+
+
 def test_fcfs_serves_in_the_order_of_arrival_whatever_the_priority():
     assert served(filled(FCFSQueue(), req("B", 9), req("A", 1), req("C", 5))) == "BAC"
 

@@ -64,6 +64,7 @@ def random_config(kind: str, rng: random.Random) -> SchedulerConfig:
         max_num_new_slots_for_drafting=slots,
         sliding_window=window,
         max_loras=rng.randint(1, 2) if with_loras else None,
+        aging=(None, None, 3.0, 0.5)[num_blocks % 4],  # from what is drawn already, so that a seed keeps its scenario
     )
 
 

@@ -54,10 +54,7 @@ class Partner:
         self._plans.append(theirs)
         self._same(PLAN, plan, theirs, "plan")
         need([*plan.num_scheduled_tokens] == [*theirs.num_scheduled_tokens], "the order of the plan differs")
-        reason, their_reason = plan.blocked_reason or "", theirs.blocked_reason or ""
-        if self.is_clear_form and their_reason == "kv":  # it does not say which test of the blocks failed
-            reason = reason[:2]
-        need(reason == their_reason, "reason: ours", reason, "theirs", their_reason)
+        need(plan.blocked_reason == theirs.blocked_reason, "reason:", plan.blocked_reason, "and", theirs.blocked_reason)
         self._compare_books()
 
     def update_from_output(self, output: ModelRunnerOutput, news: list[RequestOutput]) -> None:
