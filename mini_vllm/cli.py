@@ -1,6 +1,7 @@
 """The `mini-vllm` command. Knows which part does what; every command is a few lines over it."""
 
 import json
+import secrets
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -39,12 +40,18 @@ class Dtype(StrEnum):
 
 
 DEFAULT_MODEL = "smollm2-135m"
-ModelOption = Annotated[str, typer.Option("--model", "-m", help="A known name, or the path of a .gguf file.")]
+ModelOption = Annotated[
+    str, typer.Option("--model", "-m", help="A known name, or the path of a .gguf file or model folder.")
+]
 DtypeOption = Annotated[Dtype, typer.Option(help="float32 is exact, the others take half the memory.")]
 MaxTokensOption = Annotated[int, typer.Option("--max-tokens", "-n", help="New tokens at most.")]
+TemperatureOption = Annotated[float, typer.Option("--temperature", "-t", help="0 takes the most likely token.")]
+TopPOption = Annotated[float, typer.Option(help="Only the likeliest tokens that together reach this share.")]
+SeedOption = Annotated[int | None, typer.Option(help="Repeats the same answers; random by default.")]
+DraftsOption = Annotated[int, typer.Option(help="Tokens to guess ahead from the text so far; a wrong guess costs time only.")]
 
 
-def _make_llm(model: str, dtype: Dtype):
+def _make_llm(model: str, dtype: Dtype, **settings):
     try:
         from mini_vllm.engine.llm import LLM
     except ModuleNotFoundError as error:
@@ -52,7 +59,17 @@ def _make_llm(model: str, dtype: Dtype):
             f"the engine needs the package {error.name!r}, which is not installed; in the repository run "
             "`make chat`, or install the extra: pip install -e '.[engine]'"
         ) from error
-    return LLM(model, dtype=dtype.value)
+    return LLM(model, dtype=dtype.value, **settings)
+
+
+def _sampling(max_tokens: int, temperature: float, top_p: float, seed: int | None, stop: list[str] | None = None):
+    from mini_vllm.sampling_params import SamplingParams
+
+    if seed is None and temperature > 0:
+        seed = secrets.randbits(32)
+    return SamplingParams(
+        max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed, stop=tuple(stop or ())
+    )
 
 
 @app.command()
@@ -76,7 +93,11 @@ def fetch(
 
 
 @model_app.command()
-def inspect(model: Annotated[str, typer.Argument(help="A known name, or the path of a .gguf file.")] = DEFAULT_MODEL):
+def inspect(
+    model: Annotated[
+        str, typer.Argument(help="A known name, or the path of a .gguf file or model folder.")
+    ] = DEFAULT_MODEL,
+):
     """Print a model's shape, its tensors by type, and what one token of KV costs."""
     from mini_vllm.loaders.inspect import describe
 
@@ -89,19 +110,22 @@ def generate(
     model: ModelOption = DEFAULT_MODEL,
     dtype: DtypeOption = Dtype.bfloat16,
     max_tokens: MaxTokensOption = 64,
+    temperature: TemperatureOption = 0.0,
+    top_p: TopPOption = 1.0,
+    seed: SeedOption = None,
+    stop: Annotated[list[str] | None, typer.Option(help="A text that ends an answer; may be given again.")] = None,
+    drafts: DraftsOption = 0,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a prompt; its text ends at a whole character.")
     ] = False,
     trace: Annotated[Path | None, typer.Option(help="Write the step records of the run to this file.")] = None,
 ):
     """Continue prompts. Without arguments: one prompt a line from standard input."""
-    from mini_vllm.sampling_params import SamplingParams
-
     if trace:
         refuse_if_not_writable(trace, "--trace")
     prompts = prompts or _prompts_from_standard_input()
-    params = SamplingParams(max_tokens=max_tokens)
-    llm = _make_llm(model, dtype)
+    params = _sampling(max_tokens, temperature, top_p, seed, stop)
+    llm = _make_llm(model, dtype, num_speculative_tokens=drafts)
     for output in llm.generate(prompts, params):
         if as_json:
             fields = ("request_id", "prompt", "text", "token_ids", "finish_reason")
@@ -136,12 +160,13 @@ def chat(
     model: ModelOption = DEFAULT_MODEL,
     dtype: DtypeOption = Dtype.bfloat16,
     max_tokens: MaxTokensOption = 256,
+    temperature: TemperatureOption = 0.0,
+    top_p: TopPOption = 1.0,
+    seed: SeedOption = None,
     system: Annotated[str | None, typer.Option(help="The system prompt; the template's own by default.")] = None,
 ):
     """Talk to the model. /help lists the commands; an empty line, /quit or Ctrl-D ends the talk."""
-    from mini_vllm.sampling_params import SamplingParams
-
-    params = SamplingParams(max_tokens=max_tokens)
+    params = _sampling(max_tokens, temperature, top_p, seed)
     llm = _make_llm(model, dtype)
     opening = [{"role": "system", "content": system}] if system else []
     messages = list(opening)
