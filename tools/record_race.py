@@ -55,7 +55,7 @@ def record() -> None:
 def page() -> str:
     """The player as the page embeds it; the picture for readers without scripts stands inside."""
     runs = [Trace.load(recording(name)) for name in RUNS]
-    player = ABPlayer(*runs, labels=tuple(RUNS.values()), lock="time", panels=False, title="Five questions, one model")
+    player = ABPlayer(*runs, labels=tuple(RUNS.values()), lock="time", brief=True, title="Five questions, one model")
     return player._repr_mimebundle_()["text/html"] + "\n"
 
 

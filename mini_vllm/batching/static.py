@@ -21,4 +21,5 @@ class StaticBatcher(Batcher):
         if not batch_is_full and self.steps_waited < self.max_wait_steps:
             self.steps_waited += 1
             return 0
+        self.steps_waited = 0
         return self.config.max_num_seqs

@@ -3,6 +3,8 @@
 name        who may enter                       a prompt enters      KV memory
 static      all at once, when all have left     whole                grows
 padded      the same, as one rectangle          padded to longest    grows
+bucketed    as static, of similar length        whole                grows
+continuous  in every step, into a free slot     whole                grows
 orca        in every step                       whole                longest possible request, reserved
 vllm-v0     in every step, before any decode    whole                grows in blocks, 1 % kept free
 sarathi     in every step, after the decodes    in chunks of 512     grows in blocks
@@ -15,6 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mini_vllm.batching.bucketed import BucketedBatcher
+from mini_vllm.batching.continuous import ContinuousBatcher
 from mini_vllm.batching.padded import PaddedBatcher
 from mini_vllm.batching.static import StaticBatcher
 from mini_vllm.config import SchedulerConfig
@@ -218,6 +222,8 @@ SYSTEMS = {
     for system in (
         System("static", StaticBatcher, _fixed_batch),
         System("padded", PaddedBatcher, _fixed_batch, PaddedCharge),
+        System("bucketed", BucketedBatcher, _fixed_batch),
+        System("continuous", ContinuousBatcher, _fixed_batch),
         System("orca", OrcaScheduler, _whole_prompts),
         System("vllm-v0", PrefillFirstScheduler, _paged_whole_prompts),
         System("sarathi", Scheduler, _small_chunks),

@@ -30,6 +30,7 @@ class ABPlayer(PlayerPage):
                 happened by the same second since their start, for two runs of the engine
     title       heading; the two labels by default
     panels      show queues and KV blocks at once; else the reader opens them (on a phone they always start closed)
+    brief       only the map of both runs and, side by side, the text as it grows: a race to be watched in one glance
     the others  as in StepPlayer; start counts the moments of the common clock
     """
 
@@ -48,6 +49,7 @@ class ABPlayer(PlayerPage):
         count_from: int | None = None,
         link: str | None = None,
         panels: bool = True,
+        brief: bool = False,
     ) -> None:
         if lock not in LOCKS:
             raise ConfigError(f"lock={lock!r} is unknown: choose one of {', '.join(LOCKS)}")
@@ -56,7 +58,7 @@ class ABPlayer(PlayerPage):
         self.labels, self.lock = (clean(str(labels[0])), clean(str(labels[1]))), lock
         name = title or f"{self.labels[0]} and {self.labels[1]}"
         super().__init__(name, start=start, height=height, autoplay=autoplay, future=future, link=link)
-        self.panels = panels
+        self.panels, self.brief = panels and not brief, brief
         traces = [take_trace(trace_a), take_trace(trace_b)]
         _refuse_other_workload(traces[0].header, traces[1].header)
         first = min(trace.steps[0]["step"] for trace in traces)
@@ -67,6 +69,12 @@ class ABPlayer(PlayerPage):
                 _refuse_without_times(label, line)
         # By time, one step of the one has no counterpart in the other.
         self.comparison: Comparison | None = compare(*map(_decisions, traces)) if lock == "step" else None
+
+    def _styles(self) -> list[str]:
+        return [*super()._styles(), "brief.css"] if self.brief else super()._styles()
+
+    def _height(self) -> int:
+        return 215 + 43 * max(len(line.lanes) for line in self.timelines) if self.brief else super()._height()
 
     def verdict(self) -> str:
         """Whether and where the runs part, in words; "" if they are locked by time."""

@@ -1,6 +1,7 @@
 """One workload under many settings: a run and its key figures for each. Knows the simulator; knows no widget.
 
-From chapter 5 on. `Settings` is what the sliders of `viz/widgets.py` move over, and what their static twin tabulates.
+From chapter 5 on. `Settings` is what the sliders of `viz/widgets.py` move over, and what their static twin tabulates;
+`Experiment` is what both need of anything that sliders may move over.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,13 +47,57 @@ def key_figures(run: Any) -> KeyFigures:
     )
 
 
-class Settings:
+class Experiment:
+    """Controls with the values that each may take, where they start, a run for every choice, and what it came to.
+
+    headings, units: of the key figures, one each. words: what the units of the table are, as a sentence.
+    columns: of the table, where they are others than the headings; see `row`.
+    """
+
+    headings: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    units: tuple[str, ...] = ()
+    words = ""
+
+    def __init__(self, start: Mapping[str, Any], controls: Mapping[str, Sequence[Any]]) -> None:
+        self.start = dict(start)
+        self.controls = {name: _with(self.start[name], values) for name, values in controls.items()}
+
+    def run(self, values: Mapping[str, Any]) -> Any:
+        """What happens under these values; a MiniVLLMError where they are refused."""
+        raise NotImplementedError(f"{type(self).__name__} has no run(values)")
+
+    def figures(self, run: Any) -> Sequence[Any]:
+        """The key figures of a run, in the order of `headings`."""
+        raise NotImplementedError(f"{type(self).__name__} has no figures(run)")
+
+    def row(self, control: str, run: Any) -> Sequence[Any]:
+        """What the table says of a run in which only `control` was moved."""
+        return self.figures(run)
+
+    def one_at_a_time(self) -> dict[str, list[tuple[Any, Sequence[Any] | str]]]:
+        """control -> (value, figures, or why it is refused), the other controls at their start."""
+        table: dict[str, list[tuple[Any, Sequence[Any] | str]]] = {}
+        for name, values in self.controls.items():
+            table[name] = [(value, self._found(name, value)) for value in _some(values, self.start[name])]
+        return table
+
+    def _found(self, name: str, value: Any) -> Sequence[Any] | str:
+        try:
+            return self.row(name, self.run({**self.start, name: value}))
+        except MiniVLLMError as refusal:
+            return f"refused: {refusal}"
+
+
+class Settings(Experiment):
     """A workload, the settings to start from, and the values that each control may take.
 
     controls: field of SchedulerConfig -> values; the value of `config` is always among them. None offers the token
         budget, the pool size, the longest prompt chunk and the policy, with values that suit the workload.
     Raises ConfigError for an unknown field, a control without values, or no request.
     """
+
+    headings, units, words = HEADINGS, UNITS, "TTFT and ITL in steps, KV in blocks."
 
     def __init__(
         self,
@@ -74,69 +119,58 @@ class Settings:
                 raise ConfigError(f"{name!r} is no setting of the scheduler: choose among {', '.join(known)}")
             if isinstance(values, str) or not isinstance(values, Sequence) or not values:
                 raise ConfigError(f"control {name} needs a list of values, not {values!r}")
-        self.start = {name: getattr(self.config, name) for name in chosen}
-        self.controls = {name: _with(self.start[name], values) for name, values in chosen.items()}
+        super().__init__({name: getattr(self.config, name) for name in chosen}, chosen)
 
     def run(self, values: Mapping[str, Any]) -> Any:
         """The trace under these values; a MiniVLLMError where the scheduler refuses them."""
         config = replace(self.config, **values)
         return simulate(self.requests, config, scheduler_cls=self.scheduler_cls, max_steps=self.max_steps)
 
-    def one_at_a_time(self) -> dict[str, list[tuple[Any, KeyFigures | str]]]:
-        """control -> (value, figures, or why it is refused), the other controls at their start."""
-        table: dict[str, list[tuple[Any, KeyFigures | str]]] = {}
-        for name, values in self.controls.items():
-            table[name] = [(value, self._figures({name: value})) for value in _some(values, self.start[name])]
-        return table
-
-    def _figures(self, values: Mapping[str, Any]) -> KeyFigures | str:
-        try:
-            return key_figures(self.run({**self.start, **values}))
-        except MiniVLLMError as refusal:
-            return f"refused: {refusal}"
+    def figures(self, run: Any) -> KeyFigures:
+        return key_figures(run)
 
 
 class SettingsTable:
     """What each control does alone, as a table: the static twin of the sliders."""
 
-    def __init__(self, settings: Settings, note: str = "") -> None:
+    def __init__(self, settings: Experiment, note: str = "") -> None:
         self.rows, self.start, self.note = settings.one_at_a_time(), settings.start, note
+        self.headings, self.words = settings.columns or settings.headings, settings.words
 
     def caption(self) -> str:
         start = ", ".join(f"{name} {value}" for name, value in self.start.items())
-        units = "TTFT and ITL in steps, KV in blocks."
-        return f"Each control moved alone from the start ({start}); {units} {self.note}".strip()
+        return f"Each control moved alone from the start ({start}); {self.words} {self.note}".strip()
 
     def _marked(self, name: str, value: Any) -> str:
         return f"{value} (start)" if value == self.start[name] else str(value)
 
     def text(self) -> str:
         """The table in plain characters."""
-        lines = [self.caption(), f"{'':24}" + "  ".join(HEADINGS)]
+        lines = [self.caption(), f"{'':24}" + "  ".join(self.headings)]
         for name, rows in self.rows.items():
             lines.append(name)
             for value, found in rows:
                 cells = found if isinstance(found, str) else "  ".join(
-                    str(number).rjust(len(heading)) for number, heading in zip(found, HEADINGS, strict=True)
+                    str(number).rjust(len(heading)) for number, heading in zip(found, self.headings, strict=True)
                 )  # fmt: skip
                 lines.append(f"  {self._marked(name, value):<22}{cells}")
         return "\n".join(lines)
 
     def html(self) -> str:
         """The table as HTML; the class gives it the look of the book's data frames."""
-        heads = "".join(f'<th scope="col">{heading}</th>' for heading in ("setting", *HEADINGS))
+        heads = "".join(f'<th scope="col">{heading}</th>' for heading in ("setting", *self.headings))
         body = "".join(row for name, rows in self.rows.items() for row in self._html_rows(name, rows))
         table = f'<table class="dataframe" aria-label="What each control does"><thead><tr>{heads}</tr></thead>'
         return f"<p>{escape(self.caption())}</p>{table}<tbody>{body}</tbody></table>"
 
-    def _html_rows(self, name: str, rows: Sequence[tuple[Any, KeyFigures | str]]) -> Iterator[str]:
-        across = f'colspan="{len(HEADINGS) + 1}" style="text-align:left"'
+    def _html_rows(self, name: str, rows: Sequence[tuple[Any, Sequence[Any] | str]]) -> Iterator[str]:
+        across = f'colspan="{len(self.headings) + 1}" style="text-align:left"'
         yield f'<tr><th scope="rowgroup" {across}>{escape(name)}</th></tr>'
         for value, found in rows:
             head = f'<th scope="row" style="white-space:nowrap">{escape(self._marked(name, value))}</th>'
             if isinstance(found, str):
                 why = f'<div style="text-align:left;max-width:min(34em,60vw)">{escape(found)}</div>'
-                yield f'<tr>{head}<td colspan="{len(HEADINGS)}">{why}</td></tr>'
+                yield f'<tr>{head}<td colspan="{len(self.headings)}">{why}</td></tr>'
             else:
                 yield f"<tr>{head}{''.join(f'<td>{number}</td>' for number in found)}</tr>"
 

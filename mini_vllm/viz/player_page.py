@@ -70,7 +70,7 @@ class PlayerPage:
         }
         parts = {
             "title": html.escape(self.title),
-            "style": squeeze_style(_asset("player.css")),
+            "style": "".join(squeeze_style(_asset(name)) for name in self._styles()),
             "fallback": fallback,
             "data": script_json(data),
             "script": "".join(squeeze_script(_asset(name)) for name in self._scripts()),
@@ -80,6 +80,10 @@ class PlayerPage:
             head, rest = rest.split(f"<!--{name}-->")
             done += head + text
         return done + rest
+
+    def _styles(self) -> list[str]:
+        """Style sheets, later ones over earlier ones."""
+        return ["player.css"]
 
     def _scripts(self) -> list[str]:
         """Without what only large runs need, where there is none."""

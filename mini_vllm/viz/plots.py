@@ -1,10 +1,15 @@
 """All static pictures under one name, `from mini_vllm.viz.plots import …`. Knows where each is drawn; draws nothing.
 
-Pictures of a run: slot_time, gantt, kv_occupancy, queue_lengths, itl_strip. Curves: lines, cdf, pareto, roofline.
+Pictures of a run: slot_time, gantt, kv_occupancy, queue_lengths, itl_strip, twin_gauges.
+Curves: lines, cdf, pareto, roofline. Quantities taken apart: stacked_bars. KV memory (chapter 6): memory_grid,
+block_map, allocation.
 Each takes `alt`, the text for those who do not see it, and returns a `Picture`. Needs matplotlib.
 """
 
+from mini_vllm.viz.bar_plots import stacked_bars
+from mini_vllm.viz.block_plots import allocation, block_map, memory_grid
 from mini_vllm.viz.curve_plots import cdf, lines
+from mini_vllm.viz.gauge_plot import twin_gauges
 from mini_vllm.viz.lane_plots import gantt, slot_time
 from mini_vllm.viz.pareto_plot import pareto, pareto_front
 from mini_vllm.viz.roofline_plot import roofline
@@ -13,15 +18,20 @@ from mini_vllm.viz.style import Picture, house_style
 
 __all__ = [
     "Picture",
+    "allocation",
+    "block_map",
     "cdf",
     "gantt",
     "house_style",
     "itl_strip",
     "kv_occupancy",
     "lines",
+    "memory_grid",
     "pareto",
     "pareto_front",
     "queue_lengths",
     "roofline",
     "slot_time",
+    "stacked_bars",
+    "twin_gauges",
 ]

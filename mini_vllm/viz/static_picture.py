@@ -77,7 +77,9 @@ def svg_of(runs: list[tuple[Timeline, str]], title: str) -> str:
     for line, name in runs:
         body += _svg_run(line, name, left, top, width)
         top += 18 + LANE_HEIGHT * len(line.lanes) + (20 if name else 0)
-    w, h = left + steps * width + 12, top + 30
+    # A run of a few steps is narrower than the words above and below it.
+    words = max(6 * len(_SVG_KEY), *(8 * len(text) for text in (title, *(name for _, name in runs))))
+    w, h = max(left + steps * width + 12, 8 + words), top + 30
     return "".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {w:g} {h:g}" width="{w:g}" role="img" '

@@ -1,4 +1,4 @@
-"""Sliders over a simulated run, with a static twin for pages without a kernel. Knows ipywidgets 7 and 8. Chapters 5 on.
+"""Sliders over a simulated run, with a static twin for pages without a kernel. Knows ipywidgets 7 and 8. Chapters 3 on.
 
 In a live notebook the reader moves the controls and the picture follows. A stored notebook holds no widget: what it
 shows is the picture at the start, and a table of what each control does.
@@ -13,7 +13,7 @@ from mini_vllm.config import SchedulerConfig
 from mini_vllm.core.scheduler import Scheduler
 from mini_vllm.errors import ConfigError, MiniVLLMError
 from mini_vllm.sim.driver import SimRequest
-from mini_vllm.viz.explore import HEADINGS, UNITS, KeyFigures, Settings, SettingsTable, key_figures
+from mini_vllm.viz.explore import Experiment, Settings, SettingsTable
 from mini_vllm.viz.player import StepPlayer
 
 REST_S = 0.15  # a hand that moves a slider rests this long before a run is simulated
@@ -23,28 +23,16 @@ LIVE = "In a running notebook these are sliders."
 MISSING = "ipywidgets is missing, so there are no sliders: pip install 'ipywidgets>=7.7', then run this cell again."
 
 
-class Explorer:
-    """Controls over a workload's settings, the picture of the run, and its key figures beside those of the start.
+class Sliders:
+    """Controls over an experiment, the picture of its run, and its key figures beside those of the start.
 
-    As the last value of a cell it shows itself. Parameters of the run: see `explore.Settings`.
-
-    show: run -> StepPlayer or Picture, for example `lambda run: gantt(run, alt=f"… in {len(run.steps)} steps")`.
+    As the last value of a cell it shows itself. show: run -> StepPlayer or Picture.
     """
 
-    def __init__(
-        self,
-        requests: Iterable[SimRequest],
-        config: SchedulerConfig | None = None,
-        *,
-        show: Callable[[Any], Any] = StepPlayer,
-        controls: Mapping[str, Sequence[Any]] | None = None,
-        scheduler_cls: type = Scheduler,
-        max_steps: int = 5_000,
-    ) -> None:
-        self.settings = Settings(requests, config, controls=controls, scheduler_cls=scheduler_cls, max_steps=max_steps)
-        self.show = show
-        run = self.settings.run(self.settings.start)
-        self.start_figures = key_figures(run)
+    def __init__(self, settings: Experiment, show: Callable[[Any], Any]) -> None:
+        self.settings, self.show = settings, show
+        run = settings.run(settings.start)
+        self.start_figures = settings.figures(run)
         self.picture = show(run)
         if not callable(getattr(self.picture, "html", None)):
             raise ConfigError(f"show returned {type(self.picture).__name__}: return a StepPlayer or a Picture")
@@ -68,20 +56,50 @@ class Explorer:
         display(data, metadata=metadata, raw=True)
         display(SettingsTable(self.settings, LIVE if panel else MISSING))
 
+    def figures_html(self, run: Any = None) -> str:
+        """ "steps 48 (start: 41) · preempted 0 times", differences named; without a run, those of the start."""
+        now = self.start_figures if run is None else self.settings.figures(run)
+        of = zip(self.settings.headings, now, self.settings.units, self.start_figures, strict=True)
+        parts = [
+            f"{heading} <b>{value}</b> {unit}".strip() + ("" if value == before else f" (start: {before})")
+            for heading, value, unit, before in of
+        ]
+        return f"<p>{' · '.join(parts)}</p>"
+
     def __repr__(self) -> str:
         return f"{self.picture!r}\n{SettingsTable(self.settings)}"
+
+
+class Explorer(Sliders):
+    """Sliders over the settings of a scheduler. Parameters of the run: see `explore.Settings`.
+
+    show: for example `lambda run: gantt(run, alt=f"… in {len(run.steps)} steps")`.
+    """
+
+    def __init__(
+        self,
+        requests: Iterable[SimRequest],
+        config: SchedulerConfig | None = None,
+        *,
+        show: Callable[[Any], Any] = StepPlayer,
+        controls: Mapping[str, Sequence[Any]] | None = None,
+        scheduler_cls: type = Scheduler,
+        max_steps: int = 5_000,
+    ) -> None:
+        settings = Settings(requests, config, controls=controls, scheduler_cls=scheduler_cls, max_steps=max_steps)
+        super().__init__(settings, show)
 
 
 class Panel:
     """The live controls of one explorer: `box` is the widget to show."""
 
-    def __init__(self, explorer: Explorer, widgets: Any) -> None:
+    def __init__(self, explorer: Sliders, widgets: Any) -> None:
         self.explorer, self.runs = explorer, 0
         self.controls = {
             name: _control(widgets, name, values, explorer.settings.start[name])
             for name, values in explorer.settings.controls.items()
         }
-        self.figures = widgets.HTML(_figures_html(explorer.start_figures, explorer.start_figures))
+        self.figures = widgets.HTML(explorer.figures_html())
         self.picture = widgets.HTML(explorer.picture.html())
         back = widgets.Button(description="Back to the start")
         back.on_click(lambda _: self.set(explorer.settings.start))
@@ -118,7 +136,7 @@ class Panel:
             try:
                 self.runs += 1
                 run = self.explorer.settings.run(values)
-                shown = (_figures_html(key_figures(run), self.explorer.start_figures), self.explorer.show(run).html())
+                shown = (self.explorer.figures_html(run), self.explorer.show(run).html())
             except MiniVLLMError as refusal:
                 self.figures.value = f"<p><b>Refused:</b> {escape(str(refusal))}</p>"
                 return
@@ -131,7 +149,7 @@ class Panel:
         self.figures.value, self.picture.value = self._remembered[place]
 
 
-def make_panel(explorer: Explorer) -> Panel | None:
+def make_panel(explorer: Sliders) -> Panel | None:
     """The live controls, or None where ipywidgets is missing."""
     try:
         import ipywidgets
@@ -147,11 +165,3 @@ def _control(widgets: Any, name: str, values: Sequence[Any], start: Any) -> Any:
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
         return widgets.SelectionSlider(continuous_update=False, **common)
     return widgets.Dropdown(**common)
-
-
-def _figures_html(now: KeyFigures, start: KeyFigures) -> str:
-    """ "steps 48 (start: 41) · preempted 0 times", differences named."""
-    parts = []
-    for heading, value, unit, before in zip(HEADINGS, now, UNITS, start, strict=True):
-        parts.append(f"{heading} <b>{value}</b> {unit}".strip() + ("" if value == before else f" (start: {before})"))
-    return f"<p>{' · '.join(parts)}</p>"

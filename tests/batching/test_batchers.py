@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from mini_vllm.batching import (
     Batcher,
+    BucketedBatcher,
     ContinuousBatcher,
     PaddedBatcher,
     SimRequest,
@@ -57,6 +58,23 @@ def test_padded_is_the_same_schedule_and_computes_the_holes():
     )
 
 
+def test_bucketed_gives_the_oldest_company_of_its_length():
+    # A (2) is the oldest; C (3) and D (1) are as near, and C came first. Then B, with whoever is left.
+    assert run_batches(BucketedBatcher, FOUR, num_slots=2).text() == picture(
+        "AA.BBBB",
+        "CCCD...",
+    )
+
+
+def test_bucketed_passes_nobody_for_ever():
+    """A long one behind three of many short ones: when it is the oldest, the batch is its own."""
+    long = SimRequest("L", 2, 9)
+    shorts = [SimRequest(f"s{i}", 2, 1) for i in range(20)]
+    run = run_batches(BucketedBatcher, [*shorts[:3], long, *shorts[3:]], num_slots=2)
+    joined = [record["new"] for record in run.trace.steps if record["new"]]
+    assert joined[:3] == [["s0", "s1"], ["s2", "s3"], ["L", "s4"]]
+
+
 def test_continuous_gives_the_slot_to_whoever_waits():
     assert run_batches(ContinuousBatcher, FOUR, num_slots=2).text() == picture(
         "AACCC",
@@ -70,6 +88,11 @@ def test_continuous_needs_no_second_request_to_start():
 
 def test_static_waits_four_steps_for_company_then_starts_alone():
     assert run_batches(StaticBatcher, [A], num_slots=2).text() == picture("....AA", "......")
+
+
+def test_static_is_as_patient_after_a_batch_of_one_step():
+    one_step = [SimRequest("X", 3, 1), SimRequest("Y", 3, 1, arrival_step=5)]
+    assert run_batches(StaticBatcher, one_step, num_slots=2).text() == picture("....X....Y", "..........")
 
 
 def test_static_starts_as_soon_as_the_batch_is_full():

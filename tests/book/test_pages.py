@@ -113,6 +113,21 @@ def test_no_column_of_a_table_is_off_the_screen(open_page, name, width):
     )
 
 
+def test_the_first_insight_needs_no_scroll(open_page):
+    """On a screen of 1280 x 800 the whole race is in sight, and the words of both runs grow."""
+    page = open_page("book/intro.html")
+    page.set_viewport_size({"width": 1280, "height": 800})
+    race = page.locator("article.bd-article iframe.step-player").first
+    box = race.bounding_box()
+    assert box["y"] + box["height"] <= 800
+    frame = race.element_handle().content_frame()
+    words = "() => [...document.querySelectorAll('.side')].map(side => side.innerText.length)"
+    before = frame.evaluate(words)
+    frame.get_by_label("Playing speed").select_option("5×")
+    frame.get_by_role("button", name="Play").click()
+    frame.wait_for_function(f"old => ({words})().every((length, k) => length > old[k])", arg=before)
+
+
 def test_the_front_page_leads_to_the_introduction(open_page):
     page = open_page("index.html")
     page.wait_for_url("**/book/intro.html")

@@ -1,17 +1,20 @@
 """The ways to serve, each on a run small enough to see what makes it different."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from mini_vllm.config import SchedulerConfig
+from mini_vllm.core.kv_cache_manager import KVCacheManager
 from mini_vllm.core.scheduler import Scheduler
 from mini_vllm.errors import ConfigError
+from mini_vllm.request import Request
 from mini_vllm.sim.arrivals import AtOnce, Poisson
 from mini_vllm.sim.clock import FixedClock, ModelClock
 from mini_vllm.sim.lengths import Fixed, Independent, Uniform
 from mini_vllm.sim.simulator import Simulator
-from mini_vllm.sim.systems import SYSTEMS, PrefillFirstScheduler, get_system
+from mini_vllm.sim.systems import SYSTEMS, LongestPrefixQueue, PrefillFirstScheduler, get_system
 from mini_vllm.sim.workloads import Arrival, SharedPrefixes, Workload
 
 BASE = SchedulerConfig(max_num_seqs=8, max_num_batched_tokens=32, max_model_len=64, num_gpu_blocks=64, block_size=4)
@@ -48,6 +51,17 @@ def test_every_system_serves_everybody_and_keeps_the_contract(name):
             assert len(times) == row.output_tokens
 
 
+def test_bucketed_keeps_a_long_answer_from_short_ones():
+    rows = [Arrival(0.0, 4, output) for output in (2, 9, 2, 9)]
+    assert [row.last_token_s for row in run("static", rows, max_num_seqs=2).log] == [2, 9, 11, 18]
+    assert [row.last_token_s for row in run("bucketed", rows, max_num_seqs=2).log] == [2, 11, 2, 11]
+
+
+def test_continuous_takes_a_slot_in_the_step_after_it_fell_free():
+    rows = [Arrival(0.0, 4, output) for output in (2, 9, 2, 9)]
+    assert [row.last_token_s for row in run("continuous", rows, max_num_seqs=2).log] == [2, 9, 4, 13]
+
+
 @pytest.mark.parametrize("name", ["reserve", "orca"])
 def test_who_reserves_evicts_nobody(name):
     tight = SchedulerConfig(
@@ -68,6 +82,12 @@ def test_reserve_knows_what_everybody_wants():
     # Prompt 4 and 61 more: 64 tokens of KV, 16 blocks; and those of 4 + 2 take 2 blocks each.
     result = run("reserve", [Arrival(0.0, 4, 61)] * 3 + [Arrival(0.0, 4, 3)] * 6, max_model_len=128)
     assert sum(row.scheduled_s == 0.0 for row in result.log) == 8  # 3 × 16 + 5 × 2 = 58; max_num_seqs is 8
+
+
+def test_reserve_knows_that_the_last_token_needs_no_kv():
+    # 4 + 5 tokens, of which 8 have KV: 2 blocks each, and the pool has 4.
+    result = run("reserve", [Arrival(0.0, 4, 5)] * 2, num_gpu_blocks=4)
+    assert [row.scheduled_s for row in result.log] == [0.0, 0.0]
 
 
 def test_orca_needs_room_for_one_request():
@@ -111,6 +131,17 @@ def test_vllm_v0_tells_the_worker_of_everybody_who_finished():
     config = get_system("vllm-v0").configure(BASE, num_gpu_blocks=10, watermark=0.0)
     Simulator(config, SECOND, scheduler_cls=Listening).run(rows)
     assert told == ["0", "1"]  # of the last nobody is told, since there is no step after it
+
+
+def test_vllm_v0_lets_a_lone_request_into_the_watermark():
+    result = run("vllm-v0", [Arrival(0.0, 24, 1)], num_gpu_blocks=10, watermark=0.6)  # 6 of 10 blocks, 6 kept free
+    assert result.log[0].finished
+
+
+def test_vllm_v0_evicts_who_entered_last():
+    # 5 blocks: A and B take 3 each in the end. B has stood last since it entered, though A stood still meanwhile.
+    result = run("vllm-v0", [Arrival(0.0, 4, 9), Arrival(2.0, 4, 9)], num_gpu_blocks=5, watermark=0.0)
+    assert [row.preemptions for row in result.log] == [0, 1]
 
 
 def test_vllm_v0_takes_no_prompt_in_pieces():
@@ -198,8 +229,36 @@ def test_of_equal_hits_the_first_goes_first():
     assert [row.scheduled_s for row in run("lpm", rows, max_num_seqs=1).log] == [0, 1, 2, 3, 4]
 
 
+def test_who_was_evicted_goes_before_equals():
+    queue = LongestPrefixQueue(KVCacheManager(BASE))
+    waiting, evicted = Request("W", [1]), Request("E", [2])
+    queue.add(waiting)
+    queue.put_back(evicted)
+    assert queue.peek() is evicted and list(queue) == [evicted, waiting]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("vllm", {}),
+        ("reserve", {}),
+        ("lpm", {"enable_prefix_caching": True}),
+        ("sarathi", {"max_num_batched_tokens": 512, "reserve_full_isl": False, "watermark": 0.01}),
+        ("orca", {"enable_chunked_prefill": False, "max_num_batched_tokens": 64}),
+        ("vllm-v0", {"enable_chunked_prefill": False, "max_num_batched_tokens": 64, "watermark": 0.01}),
+    ],
+)
+def test_what_a_system_sets(name, changes):
+    assert get_system(name).configure(BASE) == replace(BASE, **changes)
+
+
+def test_a_chunk_holds_one_token_of_every_seat():
+    wide = replace(BASE, max_num_seqs=1000, max_num_batched_tokens=1000)
+    assert get_system("sarathi").configure(wide).max_num_batched_tokens == 1000
+
+
 def test_an_unknown_system_lists_the_known_ones():
-    with pytest.raises(ConfigError, match="system 'tgi' is not one of static, padded, orca"):
+    with pytest.raises(ConfigError, match="system 'tgi' is not one of static, padded, bucketed, continuous, orca"):
         get_system("tgi")
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from mini_vllm.batching import ContinuousBatcher, PaddedBatcher, SimRequest, StaticBatcher, run_batches
 from mini_vllm.config import SchedulerConfig
 from mini_vllm.sim.driver import simulate
-from mini_vllm.viz import plots
+from mini_vllm.viz import plots, switch_cost
+from mini_vllm.viz.block_plots import Allocation
 from tests.viz.player_traces import small_trace
 
 RECORDINGS = Path(__file__).resolve().parents[1] / "data" / "vllm_traces"
@@ -68,6 +69,7 @@ PICTURES = {
     "kv_occupancy": lambda: plots.kv_occupancy(
         {"shared": recorded("17_prefix_system_aligned"), "crowded": crowded()}, alt=ALT
     ),
+    "twin_gauges": lambda: plots.twin_gauges({"small": small_trace(), "crowded": crowded()}, alt=ALT),
     "queue_lengths": lambda: plots.queue_lengths(crowded(), alt=ALT),
     "itl_strip": lambda: plots.itl_strip(crowded(), target=2, alt=ALT),
     "itl_strip in ms": lambda: plots.itl_strip(with_seconds(crowded()), unit="s", target=30, log_y=True, alt=ALT),
@@ -86,6 +88,26 @@ PICTURES = {
     "pareto": lambda: plots.pareto(
         POINTS, series={name: "narrow" if len(name) < 7 else "wide" for name in POINTS},
         x_label="TPOT p99 (ms)", y_label="throughput (tokens/s)", alt=ALT,
+    ),
+    "stacked_bars": lambda: plots.stacked_bars(
+        {f"{rate}/s {rule}": {"company": c, "others": 2.0 * rate, "prefill": 0.4, "more": 0.1}
+         for rate in (1, 2) for rule, c in (("static", 3.5), ("continuous", 0))},
+        x_label="mean TTFT (s)", alt=ALT,
+    ),
+    "switch cost": lambda: switch_cost.bars(
+        {m: {"FCFS": 39.0, "SRTF": 1.67, "RR": 266.0} for m in switch_cost.MACHINES}
+    ),
+    "memory_grid": lambda: plots.memory_grid(
+        {name: [k // 40 % 3 for k in range(start, start + 6400)] for name, start in (("one piece", 0), ("blocks", 40))},
+        alt=ALT,
+    ),
+    "block_map": lambda: plots.block_map(recorded("98_worked_example_full"), [8, 33], alt=ALT),
+    "allocation": lambda: plots.allocation(
+        {
+            "goes on": Allocation(16, 32, 1, 4, 33, [1, 2], 1, 0, False, [6]),
+            "enters": Allocation(16, 0, 8, 0, 40, [], 2, 1, True, None),
+        },
+        alt=ALT,
     ),
     "roofline": lambda: plots.roofline(
         ROOFS, measured={"decode": ([1, 2, 4], [3e11, 6e11, 1.1e12]), "prefill": ([200], [6e13])},

@@ -23,6 +23,10 @@ def race(**settings) -> ABPlayer:
     return ABPlayer(small_trace(), slow, ("fast", "slow"), lock="time", **settings)
 
 
+def brief(**settings) -> ABPlayer:
+    return race(brief=True, **settings)
+
+
 def story(frame) -> list[str]:
     return frame.locator("#story .say").all_inner_texts()
 
@@ -118,6 +122,34 @@ def test_a_race_takes_its_time(show_player):
     frame.get_by_role("button", name="Play").wait_for()
 
 
+@pytest.mark.parametrize("width", [688, 390])
+def test_in_brief_both_texts_grow_in_one_glance(show_player, width):
+    page, frame = show_player(brief(), width)
+    places, texts = frame.locator(".place"), frame.locator(".lane .text")
+    page.wait_for_function("document.querySelector('iframe').getBoundingClientRect().height < 600")
+    left, right = (side.bounding_box() for side in frame.locator(".side .lanes").all())
+    assert (left["y"] == right["y"] and left["x"] + left["width"] < right["x"]) == (width == 688)
+    assert frame.locator("h1").count() == 1 and not frame.locator(".lane > svg").first.is_visible()
+    before = texts.first.inner_text()
+    frame.get_by_role("button", name="Last step").click()
+    assert len(texts.first.inner_text()) > len(before) and texts.first.inner_text() == texts.nth(3).inner_text()
+    assert places.all_inner_texts() == ["done after 2.00 s, 6 steps", "done after 4.00 s, 6 steps"]
+    assert frame.locator(".lane").first.evaluate("row => row.scrollWidth <= row.clientWidth")
+
+
+def test_another_width_of_the_window_breaks_nothing(show_player):
+    """A browser may report the new layout as an error of the observer; it is none of the script's."""
+    page, frame = show_player(rules())
+    for width in (900, 390, 1100):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_timeout(150)
+    frame.locator("html").evaluate(
+        "dispatchEvent(new ErrorEvent('error', {message: 'ResizeObserver loop limit exceeded'}))"
+    )
+    assert frame.locator("html").get_attribute("class") == ""
+    assert not frame.locator("#fallback").is_visible() and frame.locator("#controls").is_visible()
+
+
 def test_a_link_leads_to_a_second(show_player):
     player = race(link="race")
     _, frame = show_player(player, body=player.html(), hash="#race@s=1.6")
@@ -126,7 +158,7 @@ def test_a_link_leads_to_a_second(show_player):
 
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("player", [rules, race])
+@pytest.mark.parametrize("player", [rules, race, brief])
 def test_no_accessibility_violation(show_player, width, theme, player):
     page, _ = show_player(player(start=3), width, system=theme, alone=True)
     result = axe_module.Axe().run(page, options={"preload": False})

@@ -4,7 +4,8 @@ import pytest
 
 axe_module = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
 
-from mini_vllm.sim.driver import simulate  # noqa: E402
+from mini_vllm.config import SchedulerConfig  # noqa: E402
+from mini_vllm.sim.driver import SimRequest, simulate  # noqa: E402
 from mini_vllm.sim.examples import five_requests  # noqa: E402
 from mini_vllm.viz import StepPlayer  # noqa: E402
 from tests.viz.player_traces import busy_trace, crowd_trace, record, small_trace  # noqa: E402
@@ -433,3 +434,18 @@ def test_cells_of_every_kind_differ_without_colour(show_player):
       });
     }""")
     assert len(set(shots)) == len(shots)
+
+
+@pytest.mark.parametrize("steps", [1, 5, 24, 100])
+@pytest.mark.parametrize("title", [None, "A title that is longer than the picture of a few steps is wide " * 2])
+def test_no_word_of_the_still_picture_is_cut_however_few_the_steps(chromium_for_player, steps, title):
+    trace = simulate([SimRequest("A", 3, steps), SimRequest("long-id", 3, 1)], SchedulerConfig(max_model_len=200))
+    page = chromium_for_player.new_page()
+    page.set_content(StepPlayer(trace, title=title).svg())
+    over = page.evaluate("""() => {
+      const svg = document.querySelector("svg"), box = svg.viewBox.baseVal;
+      const texts = [...svg.querySelectorAll("text")];
+      return texts.filter(text => text.getBBox().x + text.getBBox().width > box.width).map(text => text.textContent);
+    }""")
+    page.close()
+    assert over == []

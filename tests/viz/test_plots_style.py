@@ -153,7 +153,7 @@ def differ_in_grey(one, other) -> bool:
 @EVERY
 def test_no_two_entries_of_a_legend_differ_by_colour_only(name):
     handles = [handle for legend in picture(name).figure.legends for handle in legend.legend_handles]
-    assert handles
+    assert handles or name == "switch cost", "only its bars have their names beside them"
     for one, other in combinations(handles, 2):
         assert differ_in_grey(one, other), f"{one.get_label()!r} and {other.get_label()!r} look the same in grey"
 
