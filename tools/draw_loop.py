@@ -34,6 +34,10 @@ LIT = {
     "loop-ch01": {"waiting", "running", "update"},
     "loop-ch02": {"worker"},
     "loop-ch03": {"waiting", "budgets", "running"},
+    "loop-ch04": {"waiting", "running", "update"},
+    "loop-ch05": {"waiting", "budgets"},
+    "loop-ch06": {"budgets", "running", "update"},
+    "loop-ch07": {"waiting", "budgets", "running"},
 }
 
 

@@ -21,7 +21,7 @@ from mini_vllm.grading.limits import Limits
 from mini_vllm.grading.pristine import load_all
 from mini_vllm.grading.report import REFERENCE_USED, SKIPPED, TAMPERED, NotebookReport
 from mini_vllm.grading.submissions import Submission, collect, students_to_grade
-from mini_vllm.output_file import refuse_if_not_writable
+from mini_vllm.output_file import refuse_if_not_writable, refuse_same_file
 from mini_vllm.sandbox import protection
 
 ALL_GRADED, SOME_NOT_GRADED, NOTHING_GRADED = 0, 1, 2
@@ -62,9 +62,11 @@ class Options:
     def check_files(self, submissions: Sequence[Submission]) -> None:
         """That the reports can be written, over no notebook, is known before the first notebook is graded."""
         notebooks = [Path(submission.path) for submission in submissions]
-        for name in ("json", "csv", "gradescope", "classroom"):
-            if path := getattr(self, name):
-                refuse_if_not_writable(path, f"--{name}", notebooks)
+        files = {f"--{name}": getattr(self, name) for name in ("json", "csv", "gradescope", "classroom")}
+        outputs = {option: path for option, path in files.items() if path}
+        for option, path in outputs.items():
+            refuse_if_not_writable(path, option, notebooks)
+        refuse_same_file(outputs)
         if self.gradescope:
             report_files.refuse_several(students_to_grade(submissions))
 

@@ -94,8 +94,8 @@ def _work(steps: list[dict]) -> tuple[dict[str, int], dict[str, int]]:
     for record in steps:
         work["preemptions"] += len(record["preempted"])
         for req_id, num_tokens in record["scheduled"]:
-            start = record["computed"][req_id][0]
-            end = start + num_tokens
+            end = record["computed"][req_id][1]
+            start = end - num_tokens  # behind the blocks that it found, if it has just entered
             # Of a piece from `start` to `end`, all below the furthest point has been computed before.
             work["recomputed_tokens"] += max(0, min(furthest.get(req_id, 0), end) - start)
             work["scheduled_tokens"] += num_tokens

@@ -23,8 +23,8 @@ def load(folder: str, chapter: str, name: str) -> dict:
 
 def notebook(folder: str, chapter: str) -> dict:
     """The notebook of a chapter such as ch01 in solutions/, exercises/ or notebooks/."""
-    [path] = (ROOT / folder).glob(f"{chapter[2:]}-*.ipynb")
-    return read_notebook(path)
+    [solved] = (ROOT / "solutions").glob(f"{chapter[2:]}-*.ipynb")  # notebooks/ may hold a review page beside it
+    return read_notebook(ROOT / folder / solved.name)
 
 
 def define(exercise_id: str, source: str):

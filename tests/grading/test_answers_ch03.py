@@ -23,11 +23,13 @@ def test_finish_by_hand_and_by_machine():
     }
     rows = re.findall(r"^\| ([A-D]) \| (\d+) \| (\d+) \|$", TEXT, re.MULTILINE)
     assert {name: (int(arrives), int(needs)) for name, arrives, needs in rows} == chapter_module("ch03").BOARD
-    for policy, finish in ((SRTF(), (6, 3)), (RoundRobin(2), (6, 4))):
-        jobs = [Job("P", 0, 4), Job("Q", 1, 2)]
-        CPU(policy).run(jobs)
-        assert tuple(job.finish for job in jobs) == finish
-    assert '`{"srtf": {"P": 6, "Q": 3}, "rr": {"P": 6, "Q": 4}}`' in TEXT
+    for policy, title in ((SRTF(), "SRTF"), (RoundRobin(2), "round robin")):
+        jobs = [Job("P", 0, 4), Job("Q", 1, 2), Job("R", 2, 2)]
+        turns = CPU(policy).run(jobs)
+        units = [turn.job.name for turn in turns for _ in range(int(turn.end - turn.start))]
+        assert f"| {title} | {' | '.join(units)} |" in TEXT
+        finish = ", ".join(f'"{job.name}": {job.finish:g}' for job in jobs)
+        assert f'"{"srtf" if title == "SRTF" else "rr"}": {{{finish}}}' in TEXT
 
 
 def test_a_wrong_finish_is_told_which_and_never_how_much():
@@ -121,7 +123,7 @@ def test_incident_dashboard_is_what_the_machine_does():
     assert f"| after a night without requests | {cells} |" in TEXT
     assert [(now, due) for now, due, _ in boosts[:3]] == [
         (int(now), int(due))
-        for now, due in re.findall(r"^ +(36\d+)  boost +the next one is due at (\d+)$", TEXT, re.MULTILINE)
+        for now, due in re.findall(r"^(36\d+)  BOOST, the next one is due at (\d+)$", TEXT, re.MULTILINE)
     ]
     _, mended = serve(reference.boost, [("A", night), ("B", night)], night, 1000, night + 60_000)
     assert len(mended) == 60
@@ -131,19 +133,23 @@ def test_incident_log_is_what_the_given_function_does():
     turns, boosts = serve(GIVEN, THREE, 0, 1000, 1500)
     [(at, _, after)] = boosts
     assert at == 1000
-    shown = re.findall(r"([ABN])  level (\d)  used +(\d+)  served +(\d+)", TEXT)
-    assert len(shown) == 6
-    assert [tuple(map(str, job.values())) for job in after] == shown[3:]
-    # What the log shows at 950: who has had how much, on which level; N has just come.
-    had = Counter(name for now, name, _ in turns if now < 950)
-    levels = {name: level for now, name, level in turns if now < 950}
-    for name, level, used, served in shown[:3]:
-        assert (int(level), int(used), int(served)) == (levels.get(name, 0), 50 * had[name], 50 * had[name])
-    later = [(now, name, level) for now, name, level in turns if now >= 1000]
-    assert later[:2] == [(1000, "B", 2), (1050, "A", 2)] and later[-1][:2] == (1450, "B")
-    assert {name for _, name, _ in later[2:-1]} == {"N"}
-    of_n = {now: level for now, _, level in later[2:-1]}
-    assert of_n == {1100: 0, 1150: 0, 1200: 1, 1250: 1, 1300: 1, 1350: 1, 1400: 2}
+    shown = re.findall(r"^\| ([ABN]) \| (\d) → (\d) \| (\d+) → (\d+) \| (\d+) → (\d+) \|$", TEXT, re.MULTILINE)
+    had = Counter(name for now, name, _ in turns if now < 1000)
+    levels = {name: level for now, name, level in turns if now < 1000}
+    assert shown == [
+        (name, *map(str, (levels[name], level, 50 * had[name], used, 50 * had[name], served)))
+        for name, level, used, served in (job.values() for job in after)
+    ]
+    levels |= {job["name"]: job["level"] for job in after}
+    lines = []
+    for now, name, level in turns:
+        if 950 <= now <= 1450:
+            mark = "" if levels[name] == level or now < 1000 else f"   to level {level} ◀"
+            lines.append(f"{now:4}  turn of {name}{mark}")
+            levels[name] = level
+    assert lines[0] == " 950  turn of N"
+    lines[:1] = [" 950  N comes", " 950  turn of N", "1000  BOOST, see the table"]
+    assert "```text\n" + "\n".join(lines) + "\n```" in TEXT
 
 
 def test_solution_stands_alone():

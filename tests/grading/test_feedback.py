@@ -196,7 +196,11 @@ def test_a_mistake_is_named_only_if_it_explains_every_case():
         "  the result holds nan, which is no finite number"
     ]
     outcomes = [call_once(exercise, lambda o, b: 1 - sum(o) / (b * max(o)), case) for case in cases]
-    assert explain(exercise, cases, outcomes) is None, "right for one batch only is no known mistake"
+    assert "takes the whole list as one batch" in explain(exercise, cases, outcomes)
+    for odd in (0, len(cases) - 1):
+        but_one = [*outcomes]
+        but_one[odd] = {"value": 0.123}
+        assert explain(exercise, cases, but_one) is None, f"the mistake does not explain case {odd}"
 
 
 def test_a_time_limit_names_the_case_even_for_code_that_catches_exceptions():

@@ -79,9 +79,9 @@ def test_no_hint_is_the_solution(exercise):
     assert not [line for line in code if any(line in text for text in exercise.hints)]
     if exercise.takes_value:
         return
-    head = re.match(r"(?s)# EXERCISE.*?\n(def [^\n]+:)\n", source)[1]
+    head = re.match(r"(?s)# EXERCISE.*?\n(?:def|class) [^\n]+:\n", source)[0]
     for text in exercise.hints:
-        pasted = f"# EXERCISE {exercise.exercise_id}\n{head}\n" + "".join(f"    {line}\n" for line in text.splitlines())
+        pasted = head + "".join(f"    {line}\n" for line in text.splitlines())
         try:
             assert verdict_of(exercise.exercise_id, pasted).status != "pass"
         except SyntaxError:

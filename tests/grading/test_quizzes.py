@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 import pytest
 
 from mini_vllm.grading import progress_file, quiz
-from mini_vllm.grading.quizzes import asking, block_tables, roofline, schedules
+from mini_vllm.grading.quizzes import asking, block_tables, prefix_cache, roofline, schedules
 from mini_vllm.grading.quizzes.question import Option, multiple_choice
 
 from .conftest import ROOT
@@ -334,3 +334,65 @@ def test_pools_are_scattered_and_kept_right():
         pool.manager.check_integrity()
         scattered += any(b != a + 1 for n in "ABC" for a, b in zip(pool.table(n), pool.table(n)[1:], strict=False))
     assert scattered > 25
+
+
+# --- prefix cache: the same by plain texts, without a pool --------------------------------------------------------
+
+
+def play(rows: list[tuple[str, str, str]]) -> tuple[list[int], dict[int, str], dict[str, list[int]]]:
+    """Free queue, block -> the whole text up to its end, and tables, after requests (name, prompt, now)."""
+    queue, texts, tables = list(range(1, prefix_cache.NUM_BLOCKS + 1)), {}, {}
+    for name, prompt, now in rows:
+        ends = [i + 1 for i, letter in enumerate(prompt) if letter.isupper()]
+        table = []
+        for end in ends if len(ends) < len(prompt) else ends[:-1]:
+            held = [block for block, text in texts.items() if text == prompt[:end]]
+            if not held:
+                break
+            table.append(held[0])
+            if held[0] in queue:
+                queue.remove(held[0])
+        fresh = [queue.pop(0) for _ in range(len(ends) + (len(ends) < len(prompt)) - len(table))]
+        for block in fresh:
+            texts.pop(block, None)
+        for block, end in list(zip([*table, *fresh], ends, strict=False))[len(table) :]:
+            texts[block] = prompt[:end]
+        tables[name] = [*table, *fresh]
+        if now == "is done":
+            others = {block for other, mine in tables.items() if other != name for block in mine}
+            for block in reversed(tables.pop(name)):
+                if block not in others:
+                    queue.insert(len(queue) if block in texts else 0, block)
+    return queue, texts, tables
+
+
+def test_prefix_cache_questions_are_right_by_plain_texts():
+    kinds = set()
+    for seed in range(400):
+        question = asking.draw("prefix cache", seed)
+        shown = re.findall(r"^([A-D]) +(\S+) +(is done|runs)$", question.situation, re.MULTILINE)
+        queue, _, _ = play(shown)
+        assert re.findall(r"(\d+)\(", question.situation) == [str(block) for block in queue]
+        said = question.options[question.right].text
+        if found := re.search(r"the prompt (\w+)\. How many of its (\d+) tokens does it find", question.asks):
+            before = {block for block, text in play(shown)[1].items()}
+            _, _, tables = play([*shown, ("D", found[1], "runs")])
+            texts = play(shown)[1]
+            hits = [b for b, end in zip(tables["D"], range(1, 9), strict=False) if b in before
+                    and texts[b] == found[1][:end]]  # fmt: skip
+            kinds.add("found")
+            assert said == str(4 * len(hits)), question
+        elif again := re.search(r"The prompt of \w, (\w+), is sent once more\. How many of its (\d+)", question.asks):
+            kinds.add("again")
+            full = sum(letter.isupper() for letter in again[1])
+            tail = len(again[1]) - full
+            assert said == str(tail or 4) and int(again[2]) == 4 * full + tail
+        elif new := re.search(r"D comes with (\d+) tokens that nobody", question.asks):
+            kinds.add("taken")
+            assert said == ", ".join(map(str, queue[: int(new[1]) // 4]))
+        else:
+            kinds.add("owners")
+            prompt = re.search(r"with the prompt (\w+) and enters", question.asks)[1]
+            _, _, tables = play([*shown, ("D", prompt, "runs")])
+            assert said == str(sum(tables["D"][0] in table for table in tables.values()))
+    assert len(kinds) == 4

@@ -84,8 +84,8 @@ def test_counts_agree_with_recorded_runs_of_vllm(path):
     seen, again = set(), 0
     for step in steps:
         for req_id, num_tokens in step["scheduled"]:
-            start = step["computed"][req_id][0]
-            positions = {(req_id, position) for position in range(start, start + num_tokens)}
+            end = step["computed"][req_id][1]  # a request that finds cached blocks starts behind them
+            positions = {(req_id, position) for position in range(end - num_tokens, end)}
             again += len(positions & seen)
             seen |= positions
     assert work["recomputed_tokens"] == again

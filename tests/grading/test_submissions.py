@@ -152,6 +152,28 @@ def test_a_report_that_cannot_be_written_is_exit_code_2(tmp_path, option, capsys
     assert f"error: --{option} {tmp_path / 'none' / 'x'}: there is no folder" in capsys.readouterr().err
 
 
+def test_two_reports_in_one_file_are_refused_by_whatever_name(tmp_path, capsys, nothing_may_be_graded):
+    save(BLANK, tmp_path / "bob.ipynb")
+    marks, other_name = tmp_path / "marks", tmp_path / "other"
+    other_name.symlink_to(marks)  # which does not exist yet
+    for second in (marks, tmp_path / "." / "marks", tmp_path / "x" / ".." / "marks", other_name):
+        (tmp_path / "x").mkdir(exist_ok=True)
+        assert grade_command([tmp_path / "bob.ipynb"], Options(csv=second, json=marks)) == 2
+        error = capsys.readouterr().err
+        assert error.startswith(f"error: --json {marks} and --csv {second} are one file") and "of its own" in error
+    assert not marks.exists()
+    marks.touch()
+    other_name.unlink()
+    other_name.hardlink_to(marks)
+    assert grade_command([tmp_path / "bob.ipynb"], Options(gradescope=other_name, json=marks)) == 2
+    assert "are one file" in capsys.readouterr().err
+
+
+def test_reports_may_go_to_different_files_and_all_to_nowhere(tmp_path):
+    Options(csv=tmp_path / "marks.csv", json=tmp_path / "marks.json").check_files([])
+    Options(csv=Path(os.devnull), json=Path(os.devnull)).check_files([])
+
+
 def test_a_class_for_gradescope_is_refused_before_it_is_graded(tmp_path, capsys, nothing_may_be_graded):
     for student in ("ada", "bob", "eve"):
         save(BLANK, tmp_path / "class" / student / NAME)

@@ -5,11 +5,12 @@ import string
 
 from mini_vllm.grading.checkers import all_of, exact, is_number, kind_of, sequence, shown
 from mini_vllm.grading.exercise import NUM_CASES, Case, Exercise
+from mini_vllm.grading.my_stage import stages_from
 from mini_vllm.grading.properties import each_once, least
 from mini_vllm.grading.quantities import numeric
 
 # Whatever could answer an exercise by itself: the chapter's batchers, and everything that holds a scheduler.
-HIDDEN = ["mini_vllm.batching", "mini_vllm.core", "mini_vllm.sim", "mini_vllm.engine", "mini_vllm.stages"]
+HIDDEN = ["mini_vllm.batching", "mini_vllm.core", "mini_vllm.sim", "mini_vllm.engine", *stages_from("ch04")]
 
 
 # --- e1: static_waste(output_lens, batch_size) ----------------------------------------------------------------

@@ -101,6 +101,9 @@ def draw_batch_cases(rng: random.Random) -> list[Case]:
         [5, 10, TOY_COSTS, SLOW | {"kv_tokens": 9}],
         [1, 10, TOY_COSTS, SLOW | {"kv_tokens": 200}],
         [5, 10, TOY_COSTS, SLOW | {"flop_per_s": 4_000_000, "kv_tokens": 200}],
+        # The arithmetic of one request, or its KV, takes too long already: the answer is 0.
+        [5, 10, TOY_COSTS, SLOW | {"flop_per_s": 500_000, "kv_tokens": 200}],
+        [5, 200, TOY_COSTS, SLOW | {"kv_tokens": 200}],
     ]
     while len(cases) < NUM_CASES:
         costs, context, limit_ms = draw_costs(rng), rng.choice([1, 16, 100, 500, 2000]), 2 * rng.randint(1, 50) + 1

@@ -5,6 +5,7 @@ import string
 
 from mini_vllm.grading.checkers import exact, is_number, kind_of, sequence, shown
 from mini_vllm.grading.exercise import NUM_CASES, Case, Exercise
+from mini_vllm.grading.my_stage import stages_from
 
 # Whatever could answer an exercise by itself: the chapter's policies, and everything that holds a scheduler.
 HIDDEN = [
@@ -13,7 +14,7 @@ HIDDEN = [
     "mini_vllm.core",
     "mini_vllm.sim",
     "mini_vllm.engine",
-    "mini_vllm.stages",
+    *stages_from("ch04"),
 ]
 
 
@@ -44,7 +45,8 @@ def _about(policy: str, got, expected: dict[str, int]) -> str | None:
     work = sum(needs for _, needs in BOARD.values())
     if max(got.values()) != work:
         return f"{policy}: all four need {work} units and the CPU is never idle, so the last is done at {work}"
-    return f"{policy}: {' and '.join(wrong)} {'is' if len(wrong) == 1 else 'are'} not right"
+    names = " and ".join(filter(None, (", ".join(wrong[:-1]), wrong[-1])))
+    return f"{policy}: {names} {'is' if len(wrong) == 1 else 'are'} not right"
 
 
 FINISH = Exercise(
@@ -149,7 +151,7 @@ FAIR_DOOR = Exercise(
     function="fair_door",
     stars=3,
     points=20,
-    minutes=25,
+    minutes=35,
     needs="c01-e3, the section “Fair to whom?”",
     hints=(
         "It is the continuous batcher of c01-e3 with one other line: which of those who wait joins next? For that you "
@@ -230,7 +232,7 @@ BOOST = Exercise(
     function="boost",
     stars=2,
     points=15,
-    minutes=15,
+    minutes=20,
     needs="the section “The idea, part one”",
     hints=(
         "Do by hand what the machine does from 1000 on, with the numbers that the log shows after the boost. Why does "

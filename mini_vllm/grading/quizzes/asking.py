@@ -13,7 +13,15 @@ from mini_vllm.grading import progress_file
 from mini_vllm.grading.quizzes.question import LETTERS, Question
 
 # topic -> module with draw(rng) -> Question | None
-TOPICS = {"schedules": "schedules", "block tables": "block_tables", "roofline": "roofline"}
+TOPICS = {
+    "schedules": "schedules",
+    "block tables": "block_tables",
+    "roofline": "roofline",
+    "five requests": "five_requests",
+    "two budgets": "two_budgets",
+    "prefix cache": "prefix_cache",
+}
+BY_SEED = ("schedules", "block tables", "roofline")  # never longer, or quiz(7) would become another question
 MOST_TRIES = 1000
 WIDTH = 82
 
@@ -42,7 +50,8 @@ def quiz(seed: int | None = None, answer: str | None = None, *, topic: str | Non
     """Ask a question: quiz(7). Answer it: quiz(7, "b"). The same seed asks the same question everywhere.
 
     seed: any whole number; without one a new question is drawn, and it shows its seed.
-    topic: "schedules", "block tables" or "roofline"; by default the seed chooses.
+    topic: "schedules", "block tables", "roofline", "five requests", "two budgets" or "prefix cache"; by default the
+        seed chooses one of the first three.
     """
     if seed is None:
         if answer is not None:
@@ -52,7 +61,7 @@ def quiz(seed: int | None = None, answer: str | None = None, *, topic: str | Non
         raise ValueError(f"quiz({seed!r}) takes a whole number as its seed, for instance quiz(7)")
     if topic is not None and topic not in TOPICS:
         raise ValueError(f"there is no topic {topic!r}; there are {', '.join(map(repr, TOPICS))}")
-    chosen = topic or list(TOPICS)[seed % len(TOPICS)]
+    chosen = topic or BY_SEED[seed % len(BY_SEED)]
     call = f"quiz({seed}" if topic is None else f'quiz({seed}, topic="{topic}"'
     question = draw(chosen, seed)
     if answer is None:

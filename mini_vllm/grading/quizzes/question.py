@@ -39,7 +39,7 @@ class Question:
             for i, (letter, option) in enumerate(zip(LETTERS, self.options, strict=False))
         )
         return (
-            f"<div><p><strong>{html.escape(head)}</strong></p>"
+            f'<div class="quiz-question"><p><strong>{html.escape(head)}</strong></p>'
             f'<pre style="white-space:pre-wrap">{html.escape(self.situation)}</pre>'
             f"<p>{html.escape(self.asks)}</p>{options}<p><small>{html.escape(foot)}</small></p></div>"
         )

@@ -85,7 +85,14 @@ def continuous_schedule(requests: list[tuple], num_slots: int) -> list[list[str]
 
 
 def schedule_with(
-    requests: list[tuple], num_slots: int, *, hole_lasts=0, door=False, by_id=False, last_in_first_out=False
+    requests: list[tuple],
+    num_slots: int,
+    *,
+    hole_lasts: int = 0,
+    door: bool = False,
+    by_id: bool = False,
+    last_in_first_out: bool = False,
+    one_a_step: bool = False,
 ) -> list[list[str]]:
     """Continuous batching with one mistake built in. hole_lasts: steps for which a left slot stays empty."""
     to_come, waiting = list(requests), list[tuple]()
@@ -95,7 +102,7 @@ def schedule_with(
         while to_come and to_come[0][1] <= len(schedule):
             waiting.append(to_come.pop(0))
         may_join = num_slots - len(running) - len(holes) if not (door and running) else 0
-        for _ in range(min(may_join, len(waiting))):
+        for _ in range(min(may_join, len(waiting), 1 if one_a_step else len(waiting))):
             name, _, output_len = waiting.pop(-1 if last_in_first_out else 0)
             running[name] = output_len
         schedule.append(sorted(running) if by_id else list(running))
@@ -240,6 +247,15 @@ MISTAKES = {
         (
             "The newest of those waiting joins first. The one that has waited longest has the next slot.",
             lambda r, s: schedule_with(r, s, last_in_first_out=True),
+        ),
+        (
+            "One request joins in each step, however many slots are free. Fill all free slots: a while, not an if.",
+            lambda r, s: schedule_with(r, s, one_a_step=True),
+        ),
+        (
+            "All is right but the end: the loop goes round once more when the last request is done. Take out those who "
+            "are done at the end of their step, or look for them before the step is written down.",
+            lambda r, s: [*continuous_schedule(r, s), []],
         ),
         (
             "Within a step the ids are sorted by name. They stand in the order in which they joined.",

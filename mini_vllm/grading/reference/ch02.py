@@ -103,8 +103,8 @@ MISTAKES = {
             lambda c, t, b: intensity_with(c, t, b, head=False),
         ),
         (
-            "The weights are counted once for every request. They are read once a step, however many requests are in "
-            "it: that is what a batch is for.",
+            "That is the intensity of a batch of 1, whatever `batch` is: it is forgotten, or the weights are counted "
+            "once for every request. They are read once a step, however many requests are in it.",
             lambda c, t, b: intensity_with(c, t, b, weights_read=b),
         ),
         ("That takes 4 bytes a number. 16 bits are 2 bytes.", lambda c, t, b: intensity_with(c, t, b, item=4)),
@@ -120,6 +120,10 @@ MISTAKES = {
         (
             "The KV is counted for one request. Nobody shares it: together they read `batch` times `context` tokens.",
             lambda c, t, b: intensity_with(c, t, b, kv_requests=1),
+        ),
+        (
+            "The FLOP are those of one request. Each of the `batch` requests computes a token of its own.",
+            lambda c, t, b: decode_intensity(c, t, b) / b,
         ),
         (
             "That counts two matrices of the feed-forward part. There are three: gate, up and down.",
@@ -149,6 +153,22 @@ MISTAKES = {
             "The bytes of KV are missing: the step reads the weights once, and `context` tokens of KV for each "
             "request.",
             lambda ms, t, c, m: batch_with(ms, t, c, m, kv=0),
+        ),
+        (
+            "The batch is forgotten in the step's time: each request adds its own FLOP, and its KV to the bytes.",
+            lambda ms, t, c, m: batch_with(ms, t, c, m, kv_each=False, flop_each=False),
+        ),
+        (
+            "The FLOP are those of one request. Each request of the batch computes a token of its own.",
+            lambda ms, t, c, m: batch_with(ms, t, c, m, flop_each=False),
+        ),
+        (
+            "The bytes hold the KV of one request. Nobody shares it: `batch` times `context` tokens are read.",
+            lambda ms, t, c, m: batch_with(ms, t, c, m, kv_each=False),
+        ),
+        (
+            "The room is compared with the KV of one request. That of all must fit: `batch` times `context` tokens.",
+            lambda ms, t, c, m: batch_with(ms, t, c, m, room_each=False),
         ),
         (
             "The weights are read once for every request there. A step reads them once, however many requests it has.",
@@ -219,6 +239,10 @@ MISTAKES = {
         (
             "All new tokens of a part that samples go through the head there. One row is enough: its last.",
             lambda p, c, m: step_with(p, c, m, head_rows=lambda part: part[0] * part[2]),
+        ),
+        (
+            "As soon as one part samples, every new token goes through the head there. One row a part does.",
+            lambda p, c, m: step_with(p, c, m, head_rows=lambda part: part[0] * any(samples for *_, samples in p)),
         ),
         (
             "The KV of the new tokens is missing: it is written, and a byte written is a byte moved. computed + new "

@@ -40,6 +40,9 @@ def batch_with(
     machine: dict,
     *,
     kv: int = 1,
+    kv_each: bool = True,
+    flop_each: bool = True,
+    room_each: bool = True,
     memory: bool = True,
     arithmetic: bool = True,
     room: bool = True,
@@ -51,11 +54,11 @@ def batch_with(
     once = costs["layer_bytes"] + costs["head_bytes"]
     flop = costs["layer_flop"] + costs["head_flop"] + (context * costs["pair_flop"] if attention else 0)
     for batch in count(1):
-        read = once * (batch if weights_each else 1) + kv * batch * context * costs["kv_bytes"]
+        read = once * (batch if weights_each else 1) + kv * (batch if kv_each else 1) * context * costs["kv_bytes"]
         memory_ms = 1000 * read / machine["bytes_per_s"] if memory else 0.0
-        compute_ms = 1000 * batch * flop / machine["flop_per_s"] if arithmetic else 0.0
+        compute_ms = 1000 * (batch if flop_each else 1) * flop / machine["flop_per_s"] if arithmetic else 0.0
         step_ms = max(memory_ms, compute_ms) if side_by_side else memory_ms + compute_ms
-        if step_ms > limit_ms or (room and batch * context > machine["kv_tokens"]):
+        if step_ms > limit_ms or (room and (batch if room_each else 1) * context > machine["kv_tokens"]):
             return batch - 1
     raise AssertionError("a batch without end")
 

@@ -167,6 +167,11 @@ MISTAKES = {
             lambda jobs, n: stride_with(jobs, n, last_of_equals=True),
         ),
         (
+            "Of equal passes the one whose name comes first in the alphabet runs there (min over pairs of pass and "
+            "name does that). It is the first in the list.",
+            lambda jobs, n: stride_with(jobs, n, by_name=True),
+        ),
+        (
             "A job starts one stride further there, at smallest pass + 1 / tickets. It starts at the smallest pass.",
             lambda jobs, n: stride_with(jobs, n, own_stride_first=True),
         ),
@@ -194,6 +199,11 @@ MISTAKES = {
             "The lift is missing: a user who comes with nothing waiting or running keeps an old, small number and is "
             "first for as long as the pause lasted.",
             lambda r, s: door_with(r, s, lift=lambda own, present: own),
+        ),
+        (
+            "Only a user who was never there before is lifted. One who comes back with nothing waiting or running is "
+            "lifted as well: what counts is who is present, not who has a number.",
+            lambda r, s: door_with(r, s, only_new=True),
         ),
         (
             "The lift is to the largest number of those present. It is to the smallest.",

@@ -11,6 +11,7 @@ def stride_with(
     grows: Callable[[int], float] = lambda tickets: 1 / tickets,
     own_stride_first: bool = False,
     last_of_equals: bool = False,
+    by_name: bool = False,
     largest: bool = False,
     arrivals: bool = True,
 ) -> list[str]:
@@ -23,7 +24,7 @@ def stride_with(
         for name, number, arrival in jobs:
             if name not in passes and (arrival <= now or not arrivals):
                 passes[name] = at + (grows(number) if own_stride_first else 0)
-        names = list(passes)[:: -1 if last_of_equals else 1]
+        names = (sorted(passes) if by_name else list(passes))[:: -1 if last_of_equals else 1]
         run.append((max if largest else min)(names, key=passes.__getitem__))
         passes[run[-1]] += grows(tickets[run[-1]])
     return run
@@ -37,6 +38,7 @@ def door_with(
     counts: str = "tokens",
     lift: Callable[[int, list[int]], int] = lambda own, present: max(own, min(present, default=0)),
     always_lift: bool = False,
+    only_new: bool = False,
     all_at_once: bool = False,
     newest_of_equals: bool = False,
     evicts: bool = False,
@@ -55,7 +57,7 @@ def door_with(
         while to_come and to_come[0][2] <= len(schedule):
             name, user, _, output_len = to_come.pop(0)
             there = there_before if all_at_once else present()
-            if always_lift or user not in there:
+            if always_lift or user not in (had if only_new else there):
                 had[user] = lift(had.get(user, 0), [had[other] for other in there if other != user])
             waiting.append((name, output_len))
         if evicts:
