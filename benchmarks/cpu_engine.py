@@ -176,13 +176,10 @@ def products_s(model, rows: int, hidden: int) -> float:
     def run() -> None:
         for layer in model.model.layers:
             attention, mlp = layer.self_attn, layer.mlp
-            for linear in (
-                [attention.qkv_proj] if attention.qkv_proj else [attention.q_proj, attention.k_proj, attention.v_proj]
-            ):
+            apart = [attention.q_proj, attention.k_proj, attention.v_proj, mlp.gate_proj, mlp.up_proj]
+            for linear in [attention.qkv_proj, mlp.gate_up_proj] if attention.qkv_proj else apart:
                 linear(x)
             attention.o_proj(heads)
-            for linear in [mlp.gate_up_proj] if mlp.gate_up_proj else [mlp.gate_proj, mlp.up_proj]:
-                linear(x)
             mlp.down_proj(wide)
 
     return best_of(run)

@@ -48,7 +48,9 @@ MaxTokensOption = Annotated[int, typer.Option("--max-tokens", "-n", help="New to
 TemperatureOption = Annotated[float, typer.Option("--temperature", "-t", help="0 takes the most likely token.")]
 TopPOption = Annotated[float, typer.Option(help="Only the likeliest tokens that together reach this share.")]
 SeedOption = Annotated[int | None, typer.Option(help="Repeats the same answers; random by default.")]
-DraftsOption = Annotated[int, typer.Option(help="Tokens to guess ahead from the text so far; a wrong guess costs time only.")]
+DraftsOption = Annotated[
+    int, typer.Option(help="Tokens to guess ahead from the text so far; a wrong guess costs time only.")
+]
 
 
 def _make_llm(model: str, dtype: Dtype, **settings):

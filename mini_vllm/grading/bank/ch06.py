@@ -48,7 +48,7 @@ POOL = Exercise(
     hints=(
         "Write the free queue in one line and the block tables below it, and change both at every event. At the start "
         "the queue is 1 2 3 4 5 6 7 8.",
-        "Before you take a block, ask whether the last one of the table still has room: A's third piece takes a block "
+        "Before you take a block, ask whether the last one of the table still has room: A's second piece takes a block "
         "because 9 tokens do not fit into 2. A block that is given back goes to the head of the queue, the last one of "
         "the table foremost.",
         "After A's second piece: A 1 2 6, B 3, C 4 5, queue 7 8.\n"
@@ -127,7 +127,7 @@ ALLOCATE = Exercise(
         "must, for a newcomer, the blocks of all num_known tokens; the watermark comes on top.",
         "take = ceil((num_computed + num_new) / block_size) - num_owned\n"
         "must = take, or for a newcomer the same with num_known if that is more\n"
-        "if must + watermark > len(free_queue): return None and the queue as it was\n"
+        "must and watermark together above what the queue has: None, and the queue as it was\n"
         "return the first `take` of the queue, and the rest",
     ),
     draw_cases=draw_allocate_cases,

@@ -129,13 +129,13 @@ MISTAKES = {
     ],
     "c06-e2": [
         (
-            "Only this piece is asked for: a newcomer enters with room for its first piece, and may find none for the "
-            "others. All num_known tokens must fit.",
+            "Only the tokens of this step are asked for: a newcomer enters with room for its first few, and may find "
+            "none for the others. All num_known tokens must fit.",
             partial(variants.allocate_with, full=False),
         ),
         (
             "A newcomer takes the blocks of all its known tokens at once. They must be free; taken are only those of "
-            "this piece.",
+            "num_new.",
             partial(variants.allocate_with, takes_all=True),
         ),
         (
@@ -156,7 +156,7 @@ MISTAKES = {
             partial(variants.allocate_with, head_room="none"),
         ),
         (
-            "The watermark is asked for beside the piece only. It must be left over beside all known tokens too.",
+            "The watermark is asked for beside num_new only. It must be left over beside all known tokens too.",
             partial(variants.allocate_with, head_room="piece"),
         ),
         (
