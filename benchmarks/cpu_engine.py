@@ -225,8 +225,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=HERE / "results" / "cpu_engine.json")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    load = os.getloadavg()[0]
-    if load > 0.5:
+    if (load := os.getloadavg()[0]) > 0.5:
         print(f"load average {load:.1f}: others are working, the times below mean little")
     requests = workload()
     useful = sum(tokens for _, tokens in requests)
@@ -276,7 +275,6 @@ def main() -> None:
         "server": SERVER,
     }
     print_table(result)
-    options.json.parent.mkdir(exist_ok=True)
     options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(f"written: {options.json}")
 
