@@ -5,34 +5,12 @@ import statistics
 
 import pytest
 
-from mini_vllm.config import SchedulerConfig
-from mini_vllm.models.config import ModelConfig
-from mini_vllm.roofline import HardwareSpec, ModelCosts, StepTimeModel, gpu_constants
 from mini_vllm.sim.clock import ModelClock
-from mini_vllm.sim.closed_workloads import ClosedLoop
-from mini_vllm.sim.lengths import Independent, Uniform
-from mini_vllm.sim.metrics import percentile, summarize, ttft_ms
+from mini_vllm.sim.metrics import percentile, ttft_ms
+from mini_vllm.sim.published import WATERMARKS, replay_watermark
 from mini_vllm.sim.scenario import Scenario
-from mini_vllm.sim.simulator import Simulator
 from mini_vllm.sim.systems import get_system
 from mini_vllm.sim.workloads import Arrival
-
-# config.json of Qwen/Qwen2.5-7B-Instruct.
-QWEN25_7B = ModelConfig(
-    vocab_size=152_064,
-    hidden_size=3584,
-    intermediate_size=18_944,
-    num_hidden_layers=28,
-    num_attention_heads=28,
-    num_key_value_heads=4,
-    head_dim=128,
-    rope_theta=1e6,
-    rms_norm_eps=1e-6,
-    max_position_embeddings=32_768,
-    tie_word_embeddings=False,
-)
-# One of the two GPUs of a GB200: NVIDIA's data sheet, dense rates.
-GB200 = HardwareSpec("GB200", {"bfloat16": 2.5e15}, 8e12, 186e9, "NVIDIA GB200 NVL72 data sheet, one GPU")
 
 
 @pytest.fixture(scope="module")
@@ -40,19 +18,9 @@ def watermark_runs():
     """vllm-project/vllm PR 44594, its own setting: Qwen2.5-7B on a GB200 with 299,584 tokens of KV, 450 prompts of
     about 1,000 + 5,000 tokens (--random-range-ratio 0.2), 128 at a time. Means over two seeds.
     """
-    clock = ModelClock(StepTimeModel(ModelCosts(QWEN25_7B, "bfloat16"), GB200, gpu_constants()))
-    lengths = Independent(Uniform.around(1000, 0.2), Uniform.around(5000, 0.2))
     runs = {}
-    for watermark in (0.0, 0.02, 0.05, 0.10):
-        config = SchedulerConfig(
-            max_num_seqs=256,
-            max_num_batched_tokens=8192,
-            max_model_len=8192,
-            num_gpu_blocks=299_584 // 16,
-            block_size=16,
-            watermark=watermark,
-        )
-        found = [summarize(Simulator(config, clock).run(ClosedLoop(128, lengths, 450, seed=seed))) for seed in range(2)]
+    for watermark in WATERMARKS:
+        found = [replay_watermark(watermark, seed) for seed in range(2)]
         runs[watermark] = {
             "preemptions": statistics.fmean(m.preemptions for m in found),
             "ttft_p50_s": statistics.fmean(m.ttft_ms.p50 for m in found) / 1e3,
@@ -65,7 +33,7 @@ def watermark_runs():
 def test_a_watermark_cuts_preemptions(watermark_runs):
     """PR 44594: 1,065 without one; 400, 187 and 168 with 2, 5 and 10 %."""
     found = [run["preemptions"] for run in watermark_runs.values()]
-    assert found == pytest.approx([1065, 400, 187, 168], rel=0.3)
+    assert found == pytest.approx([row.preemptions for row in WATERMARKS.values()], rel=0.3)
     assert 4 < found[0] / found[2] < 7
 
 
