@@ -1,13 +1,14 @@
 """Runs a scheduler on a step clock: every step takes one tick and costs nothing. Knows no model. Chapters 1 to 12."""
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
 from mini_vllm.config import SchedulerConfig
 from mini_vllm.core.scheduler import Scheduler
 from mini_vllm.core.step_loop import StepLoop
-from mini_vllm.errors import DuplicateRequestError, MiniVLLMError
+from mini_vllm.errors import ConfigError, DuplicateRequestError, InvalidRequestError, MiniVLLMError
 from mini_vllm.request import Request
 from mini_vllm.sampling_params import SamplingParams
 from mini_vllm.sim.fake_runner import FakeModelRunner
@@ -16,13 +17,23 @@ from mini_vllm.trace.recorder import Trace
 
 @dataclass(frozen=True)
 class SimRequest:
-    """A request of known length: it will emit exactly `max_tokens` tokens. priority: smaller is served first."""
+    """A request of known length: it will emit exactly `max_tokens` tokens. priority: smaller is served first.
+
+    prefix: token ids that its prompt begins with, where others begin so too (chapter 7); the rest nobody else has.
+    """
 
     request_id: str
     prompt_len: int
     max_tokens: int
     arrival_step: int = 0
     priority: int = 0
+    prefix: Sequence[int] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("prompt_len", "arrival_step"):
+            if not isinstance(value := getattr(self, name), Integral) or value < 0:
+                what = f"request {self.request_id!r} has {name}={value!r}"
+                raise InvalidRequestError(f"{what}; give a whole number of at least 0")
 
 
 def simulate(
@@ -37,23 +48,28 @@ def simulate(
     A scheduler that breaks the contract or stalls is a named error (`core.watch`), with the arithmetic in it.
     """
     config = config or SchedulerConfig()
-    requests = list(requests)
+    requests = list(requests) if isinstance(requests, Iterable) else [requests]
+    if wrong := [r for r in requests if not isinstance(r, SimRequest)]:
+        raise InvalidRequestError(f"{wrong[0]!r} is no SimRequest; give SimRequest(id, prompt_len, max_tokens)")
+    if not isinstance(config, SchedulerConfig) or not callable(scheduler_cls):
+        raise ConfigError(f"got {config=}, {scheduler_cls=}; give a SchedulerConfig(…) and a scheduler's class")
     if len({r.request_id for r in requests}) != len(requests):
         raise DuplicateRequestError(f"an id stands twice in {[r.request_id for r in requests]}; give each its own")
     to_come = sorted(requests, key=lambda r: r.arrival_step)
     loop = StepLoop(scheduler_cls(config), config, FakeModelRunner().execute, kind="sim", clock=None)
     while to_come or loop.has_unfinished_requests():
         if loop.step_index >= max_steps:
-            raise MiniVLLMError(f"not done after {max_steps} steps, {len(loop.watch.requests)} requests unfinished")
+            unfinished = len(loop.watch.requests) + len(to_come)
+            raise MiniVLLMError(f"not done after {max_steps} steps, {unfinished} requests unfinished")
         while to_come and to_come[0].arrival_step <= loop.step_index:
             r = to_come.pop(0)
             params = SamplingParams(max_tokens=r.max_tokens, ignore_eos=True)
-            prompt = _distinct_prompt(r)
+            prompt = _prompt(r)
             loop.add_request(Request(r.request_id, prompt, params, r.arrival_step, priority=r.priority))
         loop.step(more_to_come=bool(to_come))
     return loop.trace
 
 
-def _distinct_prompt(r: SimRequest) -> list[int]:
-    """Token ids that no other request has, so that prefix caching finds nothing that was not meant to be shared."""
-    return [zlib.crc32(r.request_id.encode()), *range(r.prompt_len - 1)][: r.prompt_len]
+def _prompt(r: SimRequest) -> list[int]:
+    """Behind its prefix, ids that no other request has: caching finds nothing that was not meant to be shared."""
+    return [*r.prefix, zlib.crc32(r.request_id.encode()), *range(r.prompt_len)][: r.prompt_len]

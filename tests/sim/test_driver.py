@@ -1,5 +1,6 @@
 """The simulator: a scheduler on a clock where every step is one tick."""
 
+import math
 from dataclasses import asdict, replace
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from mini_vllm.config import SchedulerConfig
 from mini_vllm.core.output import CachedRequestData, NewRequestData, SchedulerOutput
 from mini_vllm.core.scheduler import Scheduler
-from mini_vllm.errors import DuplicateRequestError, EmptyPromptError, MiniVLLMError
+from mini_vllm.errors import DuplicateRequestError, EmptyPromptError, InvalidRequestError, MiniVLLMError
 from mini_vllm.sampling_params import SamplingParams
 from mini_vllm.sim.driver import SimRequest, simulate
 from mini_vllm.sim.fake_runner import FakeModelRunner
@@ -74,6 +75,37 @@ def test_one_id_twice_is_refused():
 def test_a_run_that_is_too_long_says_how_far_it_came():
     with pytest.raises(MiniVLLMError, match="not done after 5 steps, 2 requests unfinished"):
         simulate([SimRequest("A", 2, 6), SimRequest("B", 2, 7), SimRequest("C", 2, 3)], ROOMY, max_steps=5)
+
+
+def test_who_has_not_come_yet_is_unfinished_too():
+    with pytest.raises(MiniVLLMError, match="not done after 5 steps, 1 requests unfinished"):
+        simulate([SimRequest("A", 2, 1, arrival_step=10**9)], ROOMY, max_steps=5)
+
+
+@pytest.mark.parametrize("name", ["prompt_len", "arrival_step"])
+@pytest.mark.parametrize("value", [-3, 2.5, None, math.nan, "1"])
+def test_lengths_and_steps_are_whole_numbers(name, value):
+    with pytest.raises(InvalidRequestError, match=rf"request 'A' has {name}={value!r}; give a whole number"):
+        SimRequest("A", **{"prompt_len": 2, "max_tokens": 2, name: value})
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: simulate(SimRequest), "is no SimRequest; give SimRequest"),
+        (lambda: simulate([("A", 2, 2)]), r"\('A', 2, 2\) is no SimRequest"),
+        (lambda: simulate([], SchedulerConfig), "got config=<class .*; give a SchedulerConfig"),
+        (lambda: simulate([], {"max_num_seqs": 3}), "got config={'max_num_seqs': 3}"),
+        (lambda: simulate([], ROOMY, scheduler_cls=Scheduler(ROOMY)), "and a scheduler's class"),
+    ],
+)
+def test_classes_and_instances_are_not_mixed_up(make, reason):
+    with pytest.raises(MiniVLLMError, match=reason):
+        make()
+
+
+def test_a_single_request_needs_no_list():
+    assert len(simulate(SimRequest("A", 2, 3)).steps) == 3
 
 
 def test_max_steps_steps_are_allowed():
@@ -143,6 +175,15 @@ def test_simulated_prompts_share_nothing():
     trace = simulate([SimRequest(name, 40, 2) for name in "AB"], config)
     assert trace.steps[0]["hits"] == {"A": 0, "B": 0}
     assert trace.outputs() == {"A": [1000, 1001], "B": [1000, 1001]}
+
+
+def test_a_prefix_is_shared_in_whole_blocks_and_the_rest_is_not():
+    config = replace(ROOMY, enable_prefix_caching=True)
+    same = range(900, 917)  # 17 tokens, four blocks of 4 and one token
+    requests = [SimRequest("A", 40, 2, prefix=same), SimRequest("B", 40, 2, prefix=same), SimRequest("C", 5, 2)]
+    trace = simulate([*requests, SimRequest("D", 12, 1, prefix=same)], config)
+    assert trace.steps[0]["hits"] == {"A": 0, "B": 16, "C": 0, "D": 8}, "D is cut to 12, of which a block is left over"
+    assert dict(trace.steps[0]["scheduled"]) == {"A": 40, "B": 24, "C": 5, "D": 4}
 
 
 def test_an_evicted_request_finds_its_own_blocks_again():
