@@ -1,10 +1,15 @@
 """One request and its state. Knows its tokens; knows nothing of queues, budgets or blocks. Chapter 4."""
 
 import enum
+import operator
+from array import array
 from dataclasses import dataclass, field
+from typing import Any
 
 from mini_vllm.errors import EmptyPromptError, IllegalTransitionError, InvalidRequestError
 from mini_vllm.sampling_params import SamplingParams
+
+MOST_TOKEN_ID = 2**64 - 1  # prefix caching writes eight bytes for each (chapter 7)
 
 
 class RequestStatus(enum.IntEnum):
@@ -76,7 +81,7 @@ class Request:
     # Kept at hand, because they are asked for every token.
     stop_token_ids: frozenset[int] = field(default=frozenset(), init=False, repr=False)
     longest: int = field(default=0, init=False, repr=False)  # prompt and max_tokens together
-    quiet_until: int = field(default=0, init=False, repr=False)  # see KVCacheManager.allocate_slots
+    quiet_until: int = field(default=0, init=False, repr=False)  # see KVCacheManager.quiet_until
 
     def __post_init__(self) -> None:
         if not self.prompt_token_ids:
@@ -92,6 +97,14 @@ class Request:
             if not isinstance(value := getattr(self, name), str | None):
                 raise InvalidRequestError(f"request {self.request_id!r} has {name}={value!r}; give a text, or None")
         self.prompt_token_ids = list(self.prompt_token_ids)
+        try:
+            array("Q", self.prompt_token_ids)  # the fastest way to look at each of them
+        except (TypeError, OverflowError):
+            place, bad = next((i, t) for i, t in enumerate(self.prompt_token_ids) if not _is_token_id(t))
+            raise InvalidRequestError(
+                f"token {place} of the prompt of request {self.request_id!r} is {bad!r}; a token id is a whole number "
+                f"from 0 to {MOST_TOKEN_ID}"
+            ) from None
         self.token_ids = list(self.prompt_token_ids)
         self.num_prompt_tokens = len(self.prompt_token_ids)
         params = self.sampling_params
@@ -146,4 +159,11 @@ class Request:
         if num_tokens >= self.longest or num_tokens >= max_model_len:
             self.transition_to(FINISHED_LENGTH_CAPPED)
             return True
+        return False
+
+
+def _is_token_id(value: Any) -> bool:
+    try:
+        return 0 <= operator.index(value) <= MOST_TOKEN_ID
+    except TypeError:
         return False

@@ -56,10 +56,10 @@ class Calibration:
     @classmethod
     def load(cls, path: str | PathLike) -> "Calibration":
         """Read what `save` wrote. Raises ConfigError that names the file and what is wrong in it."""
-        return cls._from_json(Path(path).read_text(encoding="utf-8"), str(path))
+        return cls._from_json(Path(path).read_bytes(), str(path))
 
     @classmethod
-    def _from_json(cls, text: str, source: str) -> "Calibration":
+    def _from_json(cls, text: str | bytes, source: str) -> "Calibration":
         try:
             stored = json.loads(text)
             return cls(

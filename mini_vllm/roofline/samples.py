@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mini_vllm.errors import ConfigError, TraceFormatError
-from mini_vllm.roofline.arguments import require_positive, require_whole
+from mini_vllm.roofline.arguments import require_instance, require_positive, require_whole
 from mini_vllm.roofline.step_work import StepWork
 
 _REQUIRED = ("device", "dtype", "model", "n_prefill", "n_decode", "kv_tokens", "t_ms")
@@ -26,6 +26,7 @@ class StepSample:
     t_ms: float
 
     def __post_init__(self) -> None:
+        require_instance(self.work, StepWork, "work")
         require_positive(self.t_ms, "t_ms")
 
     @classmethod
@@ -66,7 +67,7 @@ def _usual_work(n_prefill: int, n_decode: int, kv_tokens: int) -> StepWork:
 def read_samples(path: str | PathLike) -> list[StepSample]:
     """All samples of a JSON-lines file. Raises TraceFormatError with the line's number and the reason."""
     samples = []
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(Path(path).read_bytes().splitlines(), 1):
         if line.strip():
             try:
                 samples.append(StepSample.from_dict(json.loads(line)))

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 
 from mini_vllm.errors import ConfigError
-from mini_vllm.roofline.arguments import require_instance, require_positive
+from mini_vllm.roofline.arguments import require_instance, require_positive, require_share
 from mini_vllm.roofline.bounds import kv_capacity_tokens
 from mini_vllm.roofline.costs import ModelCosts
 from mini_vllm.roofline.hardware import HardwareSpec
@@ -44,7 +44,9 @@ class StepConstants:
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if not (name.endswith("_us") and value == 0):
+            if name.endswith("_eff"):
+                require_share(value, name)
+            elif value != 0:
                 require_positive(value, name)
 
     @classmethod

@@ -43,6 +43,8 @@ class StepWork:
                 f"n_seqs={self.n_seqs} does not fit {self.n_prefill} prefill and {self.n_decode} decode tokens: a "
                 "decode is a sequence, and a sequence has a token"
             )
+        if self.n_sampled > self.n_seqs:
+            raise ConfigError(f"n_sampled={self.n_sampled} is above n_seqs={self.n_seqs}: a sequence gets one token")
 
     @property
     def new_tokens(self) -> int:

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mini_vllm.errors import ConfigError
-from mini_vllm.roofline.arguments import require_positive
+from mini_vllm.roofline.arguments import require_between, require_positive
+
+LEAST_IN_A_BURST = 0.01  # fewer, and there is a hundred times more silence to draw than there are requests
 
 
 class ArrivalProcess(Protocol):
@@ -82,7 +84,8 @@ class Gamma:
 
     def __post_init__(self) -> None:
         _require_rate(self.rate)
-        require_positive(self.cv, "cv")
+        # Beyond, a gap is now and then so long that no run reaches the rate; below, the gaps are all alike.
+        require_between(self.cv, "cv", 0.001, 100)
 
     def times(self, rng: random.Random) -> Iterator[float]:
         shape = 1 / self.cv**2
@@ -110,6 +113,11 @@ class Bursty:
         require_positive(self.burst_s, "burst_s")
         if self.peak <= 1:
             raise ConfigError(f"peak={self.peak!r} must be above 1: a burst is denser than the average")
+        if (in_a_burst := self.rate * self.peak * self.burst_s) < LEAST_IN_A_BURST:
+            raise ConfigError(
+                f"burst_s={self.burst_s!r}: with rate={self.rate!r} and peak={self.peak!r} a burst would bring "
+                f"{in_a_burst:.2g} requests on average, and must bring at least {LEAST_IN_A_BURST}; make it longer"
+            )
 
     def times(self, rng: random.Random) -> Iterator[float]:
         start = 0.0

@@ -4,7 +4,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from mini_vllm.errors import ConfigError
-from mini_vllm.roofline.arguments import require_positive, require_share
+from mini_vllm.roofline.arguments import (
+    require_between,
+    require_instance,
+    require_method,
+    require_positive,
+    require_seeds,
+    require_share,
+)
 from mini_vllm.sim.metrics import SLO, confidence_interval
 from mini_vllm.sim.scenario import Scenario
 
@@ -38,12 +45,14 @@ def find_capacity(
     requests, only faster or slower. A run must be long enough for a queue to build up: beyond capacity the first
     requests are still served in time.
     """
+    require_method(scenario, "scenario", "measure", "Scenario(model=...)")
+    require_instance(slo, SLO, "slo")
     require_positive(start, "start")
     require_positive(least, "least")
     require_positive(most, "most")
-    require_positive(tolerance, "tolerance")
+    require_between(tolerance, "tolerance", 1e-6, 1)
     require_share(attainment, "attainment")
-    seeds = list(seeds)
+    seeds = require_seeds(seeds)
     if scenario.arrivals in ("at-once", "closed"):
         raise ConfigError(f"arrivals={scenario.arrivals!r} have no rate that could be raised; choose e.g. 'poisson'")
     if not least <= start <= most:

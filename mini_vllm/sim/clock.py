@@ -8,7 +8,9 @@ import math
 from typing import Any, Protocol
 
 from mini_vllm.errors import ConfigError
+from mini_vllm.roofline.arguments import require_between
 
+INF = math.inf
 # A step in which nothing can be scheduled: the server looks again after this long.
 IDLE_STEP_S = 1e-3
 
@@ -67,9 +69,14 @@ class ModelClock:
         self.model = model
 
     def after(self, now: float, work: StepLoad) -> float:
-        if not work.n_seqs:
-            return now + max(IDLE_STEP_S, self.model.step_ms(work) / 1e3)
-        return now + self.model.step_ms(work) / 1e3
+        lasts_s = self.model.step_ms(work) / 1e3
+        end_s = now + (lasts_s if work.n_seqs else max(IDLE_STEP_S, lasts_s))
+        if not now < end_s < INF:
+            raise ConfigError(
+                f"{type(self.model).__name__}.step_ms() says {1e3 * lasts_s:g} ms for the step at {now:g} s; a step "
+                "takes some time, and ends"
+            )
+        return end_s
 
     def wake(self, arrival_s: float) -> float:
         return arrival_s
@@ -79,8 +86,7 @@ class FixedClock:
     """Every step lasts `step_s` seconds, whatever it does, on a grid: step k starts at k · step_s, busy or not."""
 
     def __init__(self, step_s: float):
-        if not isinstance(step_s, int | float) or isinstance(step_s, bool) or not 0 < step_s < math.inf:
-            raise ConfigError(f"step_s={step_s!r} must be a number of seconds above 0")
+        require_between(step_s, "step_s", 1e-6, 1e6)
         self.step_s = step_s
 
     def after(self, now: float, work: StepLoad) -> float:

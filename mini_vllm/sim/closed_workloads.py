@@ -5,10 +5,10 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from mini_vllm.roofline.arguments import require_positive, require_whole
+from mini_vllm.roofline.arguments import require_method, require_positive, require_whole
 from mini_vllm.sim.arrivals import ArrivalProcess
 from mini_vllm.sim.lengths import Fixed, Length, Lengths
-from mini_vllm.sim.workloads import OUTPUT_TOKEN, Arrival, Segments, Source, require_method
+from mini_vllm.sim.workloads import OUTPUT_TOKEN, Arrival, Segments, Source
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class ClosedLoop:
         require_whole(self.users, "users", least=1)
         require_method(self.lengths, "lengths", "pairs", "Independent(Fixed(500), Fixed(100))")
         require_whole(self.num_requests, "num_requests", least=1)
+        require_whole(self.seed, "seed")
         if self.think_s:
             require_positive(self.think_s, "think_s")
 
@@ -78,6 +79,7 @@ class Conversations:
         require_method(self.turns, "turns", "draw", "Fixed(4)")
         require_whole(self.num_sessions, "num_sessions", least=1)
         require_whole(self.system_tokens, "system_tokens")
+        require_whole(self.seed, "seed")
         if self.think_s:
             require_positive(self.think_s, "think_s")
         if self.most_tokens is not None:

@@ -1,9 +1,7 @@
 """`mini-vllm simulate`. Knows arguments and words; the work is elsewhere. Chapter 12."""
 
 import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,18 +9,28 @@ from typing import Annotated, Any
 import typer
 
 from mini_vllm.errors import ConfigError, KVPoolTooSmallError, MissingDependencyError, PromptTooLongError
-from mini_vllm.output_file import refuse_if_not_writable
+from mini_vllm.output_file import refuse_if_not_writable, refuse_same_file
 from mini_vllm.roofline.hardware import known_hardware
 from mini_vllm.roofline.known_models import known_models
 from mini_vllm.sim.metrics import SLO, Metrics, e2e_ms, summarize, ttft_ms
+from mini_vllm.sim.progress import with_bar
 from mini_vllm.sim.result import SimResult
 from mini_vllm.sim.scenario import ARRIVALS, RANDOM, Scenario
 from mini_vllm.sim.systems import SYSTEMS
 from mini_vllm.sim.trace_files import SAMPLES
-from mini_vllm.sim.workloads import Arrival, Source
 from mini_vllm.trace.writer import TraceWriter
 
 BASE = Scenario()
+# Options that only some scenarios read: which, and what to choose so that they do.
+READ_BY: dict[str, tuple[Callable[[Scenario], bool], str]] = {
+    "rate": (lambda s: s.arrivals not in ("at-once", "closed"), "arrivals with a rate, such as --arrivals poisson"),
+    "cv": (lambda s: s.arrivals in ("gamma", "bursty"), "--arrivals gamma or bursty"),
+    "users": (lambda s: s.arrivals == "closed", "--arrivals closed"),
+    "prompt": (lambda s: s.workload == RANDOM, f"--workload {RANDOM}"),
+    "output": (lambda s: s.workload == RANDOM, f"--workload {RANDOM}"),
+    "spread": (lambda s: s.workload == RANDOM, f"--workload {RANDOM}"),
+}
+LONGEST_HEADING = 9  # of four columns in a window of 80 characters
 EXAMPLES = """
     mini-vllm simulate --rate 4 --slo ttft=1000,tpot=50
 
@@ -33,6 +41,7 @@ EXAMPLES = """
 
 
 def simulate(
+    ctx: typer.Context,
     model: Annotated[str, typer.Option("--model", "-m", help=", ".join(known_models()))] = BASE.model,
     hardware: Annotated[str, typer.Option(help=", ".join(known_hardware()))] = BASE.hardware,
     dtype: Annotated[str, typer.Option(help="Of weights and KV cache: float16, bfloat16, float32.")] = BASE.dtype,
@@ -78,9 +87,11 @@ def simulate(
     json_out: Annotated[Path | None, typer.Option("--json", help="Write scenario and metrics to this file.")] = None,
 ) -> None:
     """Predict how a server does under a load: the real scheduler, on a clock that a model of the card drives."""
-    for path, option in ((plot, "--plot"), (trace_out, "--trace-out"), (json_out, "--json")):
-        if path:
-            refuse_if_not_writable(path, option)
+    outputs = {"--plot": plot, "--trace-out": trace_out, "--json": json_out}
+    files = {option: path for option, path in outputs.items() if path}
+    for option, path in files.items():
+        refuse_if_not_writable(path, option, [Path(workload), *([calibration] if calibration else [])])
+    refuse_same_file(files)
     if trace_out and compare:
         raise ConfigError("--trace-out writes one run and --compare makes two; run them one by one")
     base = Scenario(
@@ -101,13 +112,14 @@ def simulate(
         seed=seed,
         warmup_s=warmup,
         until_s=until,
-        slo=parse_slo(slo) if slo else None,
+        slo=None if slo is None else parse_slo(slo),
         limits=parse_changes(limit or [], "--set"),
         calibration=str(calibration) if calibration else None,
     )
     scenarios = {what: variant(base, what) for what in compare} if compare else {base.system: base}
     if len(scenarios) < len(compare or (base,)):
         raise ConfigError(f"--compare {compare[0]} {compare[1]}: both are the same" if compare else "")
+    _refuse_idle_options(ctx, list(scenarios.values()))
     results: dict[str, SimResult] = {}
     for name, scenario in scenarios.items():
         try:
@@ -115,7 +127,7 @@ def simulate(
         except (KVPoolTooSmallError, PromptTooLongError) as error:
             raise type(error)(f"{error}; or pass over such requests: --drop-unfittable") from error
     metrics = {name: summarize(results[name], scenario.slo) for name, scenario in scenarios.items()}
-    _print(base, scenarios, metrics)
+    _print(scenarios, metrics)
     if trace_out:
         typer.echo(f"trace: {trace_out}; look at it with `mini-vllm play {trace_out}`", err=True)
     if plot:
@@ -148,6 +160,8 @@ def parse_changes(parts: list[str], option: str) -> dict[str, Any]:
         name, equals, value = part.strip().partition("=")
         if not equals or not name:
             raise ConfigError(f"{option} {part!r}: give NAME=VALUE")
+        if name.strip() in changes:
+            raise ConfigError(f"{option} gives {name.strip()} twice; give it once")
         changes[name.strip()] = _value(value.strip())
     return changes
 
@@ -173,7 +187,7 @@ def variant(base: Scenario, what: str) -> Scenario:
 
 
 def _run(name: str, scenario: Scenario, trace_out: Path | None, drop_unfittable: bool) -> SimResult:
-    with _counted(name, scenario) as workload:
+    with with_bar(name, scenario) as workload:
         return scenario.simulator().run(
             workload,
             warmup_s=scenario.warmup_s,
@@ -183,65 +197,51 @@ def _run(name: str, scenario: Scenario, trace_out: Path | None, drop_unfittable:
         )
 
 
-@contextmanager
-def _counted(name: str, scenario: Scenario) -> Iterator[Any]:
-    """The workload, and where a person watches a bar of how many of its requests have come."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    workload = scenario.requests()
-    columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    hidden = not sys.stderr.isatty()
-    with Progress(*columns, console=Console(stderr=True), disable=hidden, transient=True) as progress:
-        task = progress.add_task("", total=scenario.num_requests)
-        yield workload if hidden else _Counting(workload, lambda: progress.advance(task))
+def _refuse_idle_options(ctx: typer.Context, scenarios: list[Scenario]) -> None:
+    """Raise ConfigError if an option was given that no scenario reads: whoever gave it expects another run."""
+    for name, (is_read, needs) in READ_BY.items():
+        source = ctx.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE" and not any(map(is_read, scenarios)):
+            raise ConfigError(f"--{name} {ctx.params[name]} changes nothing here: it needs {needs}")
 
 
-class _Counting:
-    """A workload that says when one of its requests comes."""
-
-    def __init__(self, workload: Any, advance: Callable[[], None]):
-        self.workload = workload
-        self.advance = advance
-
-    def start(self) -> Source:
-        return _CountingSource(self.workload.start(), self.advance)
-
-
-class _CountingSource(Source):
-    def __init__(self, source: Source, advance: Callable[[], None]):
-        super().__init__(filter(None, map(self._count, source.arrivals)))
-        self._after, self._advance = source.after, advance
-
-    def _count(self, arrival: Arrival | None) -> Arrival | None:
-        if arrival is not None:
-            self._advance()
-        return arrival
-
-    def after(self, done: Arrival, now_s: float) -> Arrival | None:
-        return self._count(self._after(done, now_s))
-
-
-def _print(base: Scenario, scenarios: dict[str, Scenario], metrics: dict[str, Metrics]) -> None:
+def _print(scenarios: dict[str, Scenario], metrics: dict[str, Metrics]) -> None:
     from rich.console import Console
 
     from mini_vllm.sim.report import report
 
+    def say(text: str) -> None:
+        console.print(text, highlight=False)
+
     console = Console()
-    rate = f" at {base.rate:g}/s" if base.rate is not None and base.arrivals not in ("at-once", "closed") else ""
-    console.print(
-        f"{base.model} in {base.dtype} on {base.hardware}: {base.num_requests:,} requests of {base.workload}, "
-        f"{base.arrivals}{rate}, seed {base.seed}",
-        highlight=False,
-    )
+    are_short = all(len(name) <= LONGEST_HEADING for name in scenarios)
+    headings = {name: name if are_short else letter for name, letter in zip(scenarios, "AB", strict=False)}
+    abouts = {name: _about(scenario) for name, scenario in scenarios.items()}
+    in_common = len(set(abouts.values())) == 1
+    if in_common:
+        say(next(iter(abouts.values())))
     for name, scenario in scenarios.items():
         config = scenario.config()
-        console.print(
-            f"{name}: {config.num_gpu_blocks:,} KV blocks of {config.block_size}, at most {config.max_num_seqs} "
-            f"requests and {config.max_num_batched_tokens:,} tokens a step",
-            highlight=False,
+        say(
+            (name if are_short else f"{headings[name]} = {name}")
+            + ("" if in_common else f": {abouts[name]}")
+            + f": {config.num_gpu_blocks:,} KV blocks of {config.block_size}, at most {config.max_num_seqs} "
+            f"requests and {config.max_num_batched_tokens:,} tokens a step"
         )
-    console.print(report(metrics))
+    console.print(report({headings[name]: found for name, found in metrics.items()}))
+
+
+def _about(s: Scenario) -> str:
+    """Model, card and load of a scenario in words."""
+    lengths = f"random lengths of {s.prompt_mean:g} + {s.output_mean:g} tokens" if s.workload == RANDOM else s.workload
+    arrivals = s.arrivals
+    if s.arrivals == "closed":
+        arrivals += f" with {s.users} users"
+    elif s.rate is not None and s.arrivals != "at-once":
+        arrivals += f" at {s.rate:g}/s"
+    return (
+        f"{s.model} in {s.dtype} on {s.hardware}: {s.num_requests:,} requests of {lengths}, {arrivals}, seed {s.seed}"
+    )
 
 
 def _plot(results: dict[str, SimResult], path: Path) -> None:

@@ -34,7 +34,7 @@ def fast_forward(scheduler: Scheduler, worker: SimWorker, until_s: float) -> int
     """
     running, longest = scheduler.running, scheduler.config.max_model_len
     most = min(min(r.longest, longest) - len(r.token_ids) for r in running) - 1  # the step of an end is a real one
-    if most < 1 or worker.now >= until_s:
+    if most < 1:
         return 0
     blocks = _BlocksToCome(scheduler)
     live = [worker.live[r.request_id] for r in running]
@@ -108,7 +108,7 @@ class _BlocksToCome:
         tables = scheduler.kv_cache_manager.req_to_blocks
         for request in scheduler.running:
             table = tables[request.request_id]
-            takes = (len(table) * size - request.num_computed_tokens) % size
+            takes = -request.num_computed_tokens % size
             fills = (takes - 1) % size
             if takes == fills:  # blocks of one token
                 self.due[takes].append((request, table, True, self.caching))
@@ -137,8 +137,7 @@ class _BlocksToCome:
 
     def settle(self) -> None:
         """Say again up to where each request needs no look, as `KVCacheManager.allocate_slots` does."""
-        tables = self.scheduler.kv_cache_manager.req_to_blocks
+        manager = self.scheduler.kv_cache_manager
         for request in self.scheduler.running:
-            room = len(tables[request.request_id]) * self.block_size
-            is_full = request.num_computed_tokens == room
-            request.quiet_until = room if is_full or not self.caching else room - 1
+            num_blocks = len(manager.req_to_blocks[request.request_id])
+            request.quiet_until = manager.quiet_until(num_blocks, request.num_computed_tokens)

@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mini_vllm.errors import ConfigError
-from mini_vllm.roofline.arguments import require_positive, require_whole
+from mini_vllm.roofline.arguments import require_between, require_method, require_whole
+
+MOST_TOKENS = 10**7  # no model reads a longer prompt; a longer one is a slip, and would fill the memory
+MOST_SPREAD = 100  # a cv beyond it is one, too: no run is long enough to come near the mean
 
 
 class Length(Protocol):
@@ -49,7 +52,8 @@ class Uniform:
     @classmethod
     def around(cls, mean: int, ratio: float) -> "Uniform":
         """From mean · (1 - ratio) to mean · (1 + ratio), as vLLM's random data set with --random-range-ratio."""
-        if not 0 <= ratio < 1:
+        require_between(mean, "mean", 1, MOST_TOKENS)
+        if not isinstance(ratio, int | float) or not 0 <= ratio < 1:
             raise ConfigError(f"ratio={ratio!r} must be at least 0 and below 1: it is the half width over the mean")
         return cls(max(1, math.floor(mean * (1 - ratio))), math.ceil(mean * (1 + ratio)))
 
@@ -69,11 +73,8 @@ class Lognormal:
     cv: float
 
     def __post_init__(self) -> None:
-        require_positive(self.mean, "mean")
-        if self.mean < 1:
-            raise ConfigError(f"mean={self.mean!r} must be at least 1 token")
-        if self.cv != 0 or isinstance(self.cv, bool):
-            require_positive(self.cv, "cv")
+        require_between(self.mean, "mean", 1, MOST_TOKENS)
+        require_between(self.cv, "cv", 0, MOST_SPREAD)
 
     def draw(self, rng: random.Random) -> int:
         sigma = math.sqrt(math.log1p(self.cv**2))
@@ -89,6 +90,7 @@ def exact_sample(mean: float, cv: float, count: int, seed: int = 0) -> list[int]
     """
     wanted = Lognormal(mean, cv)
     require_whole(count, "count", least=2)
+    require_whole(seed, "seed")
     if wanted.cv >= math.sqrt(count - 1):
         raise ConfigError(f"cv={cv} is more than {count} numbers can have, {math.sqrt(count - 1):.3g}; ask for more")
     rng = random.Random(seed)
@@ -124,10 +126,8 @@ class Independent:
     output: Length
 
     def __post_init__(self) -> None:
-        for name in ("prompt", "output"):
-            value = getattr(self, name)
-            if isinstance(value, type) or not hasattr(value, "draw"):
-                raise ConfigError(f"{name}={value!r} is no distribution of lengths; give e.g. Fixed(100)")
+        require_method(self.prompt, "prompt", "draw", "Fixed(100)")
+        require_method(self.output, "output", "draw", "Fixed(100)")
 
     def pairs(self, rng: random.Random) -> Iterator[tuple[int, int]]:
         while True:
@@ -143,6 +143,11 @@ class Recorded:
     def __post_init__(self) -> None:
         if not self.rows:
             raise ConfigError("rows is empty: there is no length to draw from")
+        for place, row in enumerate(self.rows):
+            if not isinstance(row, tuple | list) or len(row) != 2:
+                raise ConfigError(f"rows[{place}] is {row!r}; give pairs (prompt tokens, output tokens)")
+            require_whole(row[0], f"prompt tokens of rows[{place}]", least=1)
+            require_whole(row[1], f"output tokens of rows[{place}]", least=1)
 
     def pairs(self, rng: random.Random) -> Iterator[tuple[int, int]]:
         while True:
@@ -160,6 +165,7 @@ class Fitted:
     most_tokens: int
 
     def __post_init__(self) -> None:
+        require_method(self.lengths, "lengths", "pairs", "Independent(Fixed(500), Fixed(100))")
         require_whole(self.most_tokens, "most_tokens", least=2)
 
     def pairs(self, rng: random.Random) -> Iterator[tuple[int, int]]:

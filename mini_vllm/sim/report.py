@@ -33,30 +33,25 @@ def number(value: float) -> str:
 
 
 def report(runs: Mapping[str, Metrics]) -> Group:
-    """Latencies and rates of all runs; the columns carry their names. With more than one run, fewer percentiles."""
+    """Latencies and rates of all runs, by headings for their columns. With more than one run, fewer percentiles."""
     parts = PARTS if len(runs) == 1 else COMPARED_PARTS
     latencies = Table(title="milliseconds", title_justify="left")
     latencies.add_column("")
     for name in runs:
         for part in parts:
-            latencies.add_column(part if len(runs) == 1 else f"{_heading(name)}\n{part}", justify="right")
+            latencies.add_column(part if len(runs) == 1 else f"{name}\n{part}", justify="right")
     for field, words in LATENCIES:
         found: list[Distribution] = [getattr(metrics, field) for metrics in runs.values()]
         latencies.add_row(words, *[number(getattr(d, part)) for d in found for part in parts])
     rates = Table(title="the run as a whole", title_justify="left")
     rates.add_column("")
     for name in runs:
-        rates.add_column(_heading(name), justify="right")
+        rates.add_column(name, justify="right")
     columns = [_facts(metrics) for metrics in runs.values()]
     for words in columns[0]:
         if any(column[words] != NOT_APPLICABLE for column in columns):
             rates.add_row(words, *[column[words] for column in columns])
     return Group(latencies, rates)
-
-
-def _heading(name: str) -> str:
-    """One change a line, or a long name would be cut."""
-    return name.replace(",", ",\n")
 
 
 def _facts(m: Metrics) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from mini_vllm.config import SchedulerConfig
 from mini_vllm.errors import ConfigError
+from mini_vllm.roofline.arguments import require_instance, require_whole
 from mini_vllm.roofline.bounds import kv_capacity_tokens
 from mini_vllm.roofline.calibration import Calibration, gpu_constants
 from mini_vllm.roofline.costs import ModelCosts
@@ -80,6 +81,9 @@ class Scenario:
     def __post_init__(self) -> None:
         if self.arrivals not in ARRIVALS:
             raise ConfigError(f"arrivals={self.arrivals!r} is not one of {', '.join(ARRIVALS)}")
+        if self.slo is not None:
+            require_instance(self.slo, SLO, "slo")
+        require_instance(self.limits, Mapping, "limits")
         if unknown := [name for name in self.limits if name not in LIMITS]:
             raise ConfigError(f"limits name {unknown[0]!r}; a SchedulerConfig has {', '.join(LIMITS)}")
 
@@ -108,6 +112,7 @@ class Scenario:
         """The scheduler's limits: chosen ones, the system's, and what the card holds."""
         known = {"max_model_len": get_model(self.model).max_position_embeddings, **SERVER_DEFAULTS, **self.limits}
         if "num_gpu_blocks" not in known:
+            require_whole(known["block_size"], "block_size", least=1)
             tokens = kv_capacity_tokens(self._costs(), get_hardware(self.hardware), self.utilization)
             known["num_gpu_blocks"] = tokens // known["block_size"]
             if not known["num_gpu_blocks"]:
@@ -137,6 +142,8 @@ class Scenario:
     def _recorded(self, trace: TraceWorkload | None) -> TraceWorkload:
         if trace is None:
             raise ConfigError('arrivals="recorded" needs a trace as workload; "random" has no times of its own')
+        if not trace.has_times:
+            raise ConfigError(f'arrivals="recorded": {trace.name} has lengths but no times; choose e.g. "poisson"')
         first = trace.first(self.num_requests)
         return first if self.rate is None else first.at_rate(self.rate)
 

@@ -90,7 +90,15 @@ class Simulator:
         for name, value in (("warmup_s", warmup_s), ("until_s", until_s)):
             if not isinstance(value, int | float) or not value >= 0:
                 raise ConfigError(f"{name}={value!r} must be a number of seconds, at least 0")
+        if not isinstance(trace, bool | TraceWriter):
+            raise ConfigError(f"trace={trace!r}; give True, False, or TraceWriter({trace!r}) for a file of that name")
         return _Run(self, workload, warmup_s, until_s, drop_unfittable, token_times, trace).play()
+
+
+@functools.lru_cache(maxsize=4096)
+def _emitting(tokens: int) -> SamplingParams:
+    """Exactly so many tokens. Kept, since checking parameters takes as long as a few steps."""
+    return SamplingParams(tokens, ignore_eos=True)
 
 
 class _BareLoop:
@@ -198,7 +206,7 @@ class _Run:
     def _add(self, arrival: Arrival) -> None:
         seen = self.num_seen
         self.num_seen += 1
-        req_id, params = str(seen), SamplingParams(arrival.output_tokens, True)
+        req_id, params = str(seen), _emitting(arrival.output_tokens)
         prompt = prompt_token_ids(arrival, seen)
         request = Request(req_id, prompt, params, arrival.arrived_s, priority=arrival.priority)
         try:

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from mini_vllm.errors import ConfigError
+from mini_vllm.output_file import refuse_if_not_writable
+from mini_vllm.roofline.arguments import require_seeds
 from mini_vllm.sim.metrics import Metrics, confidence_interval
 from mini_vllm.sim.pareto import HIGH, LOW, pareto_front
 from mini_vllm.sim.sweep_backends import Job, get_backend
@@ -97,7 +99,10 @@ def label(point: Mapping[str, Any]) -> str:
 def expand(grid: Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """All points of a grid: every combination of its values; or the points themselves, if they are listed."""
     if not isinstance(grid, Mapping):
-        points = [dict(point) for point in grid]
+        listed = list(grid) if isinstance(grid, Iterable) else [grid]
+        if not all(isinstance(point, Mapping) for point in listed):
+            raise ConfigError(f"the grid is {grid!r}; give name -> list of values, or a list of points name -> value")
+        points = [dict(point) for point in listed]
     else:
         for name, values in grid.items():
             if isinstance(values, str) or not isinstance(values, Iterable):
@@ -124,19 +129,22 @@ def sweep(
     """Call `run(**point, seed=seed)` for all points and seeds.
 
     run: returns `Metrics` or a flat mapping of numbers; must be importable in other processes (`Scenario(...).measure`,
-        or a function of a module), unless workers=1.
+        or a function of a module), unless workers=1. A script calls sweep() under `if __name__ == "__main__":`, since
+        the other processes import it, too.
     workers: processes at once; None is one for each CPU; 1 runs here, one after the other.
     backend: "local", or "ray": on the cluster that `ray.init()` has joined, or else on this machine.
     results: a file of JSON lines to which every finished run is added. If it exists already, the runs in it are not
         repeated, except those that failed.
     progress: show a bar; None is only where a person watches.
     """
-    points, seeds = expand(grid), list(seeds)
-    if not seeds or len(set(seeds)) != len(seeds):
-        raise ConfigError(f"seeds={seeds} must be at least one number, and each once")
+    points, seeds = expand(grid), require_seeds(seeds)
+    if not callable(run) or isinstance(run, type):
+        raise ConfigError(f"run is {run!r}; give a function of a point and a seed, such as Scenario(...).measure")
     if workers is not None and (type(workers) is not int or workers < 1):
         raise ConfigError(f"workers={workers!r} must be a whole number of at least 1, or None for all CPUs")
     jobs = [Job(point, seed) for point in points for seed in seeds]
+    if results is not None:
+        refuse_if_not_writable(Path(results), "results")
     file = SweepFile(Path(results), describe(run)) if results is not None else None
     done = file.read() if file else {}
     to_do = [(i, job) for i, job in enumerate(jobs) if done.get(job.key, (None, "not there"))[1] is not None]

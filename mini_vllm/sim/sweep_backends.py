@@ -5,9 +5,10 @@ A backend takes jobs and yields (place of the job, outcome) as they are done. Kn
 
 import json
 import multiprocessing
+import os
 import pickle
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -37,11 +38,13 @@ def attempt(run: Callable[..., Any], job: Job) -> Outcome:
     """Plain metrics, or in one line the error that the run ended with."""
     try:
         measured = run(**job.point, seed=job.seed)
-    except Exception as error:
+        plain = measured.to_dict() if isinstance(measured, Metrics) else measured
+        if not isinstance(plain, Mapping):
+            raise TypeError(f"{plain!r} was returned; a run returns Metrics, or name -> number")
+        # Through JSON and back, so that a resumed sweep has the same values to the bit, and never an object by chance.
+        return json.loads(json.dumps(dict(plain), default=float)), None
+    except (Exception, SystemExit) as error:
         return None, f"{type(error).__name__}: {error}"
-    plain = measured.to_dict() if isinstance(measured, Metrics) else dict(measured)
-    # Through JSON and back, so that a resumed sweep has the same values to the bit, and never an object by chance.
-    return json.loads(json.dumps(plain)), None
 
 
 def _one_by_one(run: Callable[..., Any], jobs: Sequence[Job], workers: int) -> Iterator[tuple[int, Outcome]]:
@@ -72,6 +75,13 @@ def _pool(run: Callable[..., Any], jobs: dict[int, Job], workers: int) -> Iterat
     # Fresh interpreters: a fork of a process with threads, such as a notebook's kernel, may hang.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        try:
+            pool.submit(os.getpid).result()
+        except BrokenProcessPool as error:
+            raise ConfigError(
+                "the processes of the sweep end as soon as they start. They import the script that calls sweep(): put "
+                'that call under `if __name__ == "__main__":`, or run the sweep with workers=1'
+            ) from error
         places = {pool.submit(attempt, run, job): place for place, job in jobs.items()}
         try:
             pending = set(places)
@@ -110,13 +120,16 @@ def _on_ray(run: Callable[..., Any], jobs: Sequence[Job], workers: int) -> Itera
     is_guest = ray.is_initialized()
     if not is_guest:
         # Of its own, it listens to nobody but this machine and keeps no room for objects that we do not have.
-        ray.init(
-            num_cpus=workers,
-            include_dashboard=False,
-            log_to_driver=False,
-            object_store_memory=100 * 2**20,
-            _node_ip_address="127.0.0.1",
-        )
+        try:
+            ray.init(
+                num_cpus=workers,
+                include_dashboard=False,
+                log_to_driver=False,
+                object_store_memory=100 * 2**20,
+                _node_ip_address="127.0.0.1",
+            )
+        except Exception as error:
+            raise ConfigError(f"ray does not start on this machine ({error}); take backend='local'") from error
     try:
         remote = ray.remote(attempt).options(max_retries=2)
         places = {remote.remote(run, job): place for place, job in enumerate(jobs)}

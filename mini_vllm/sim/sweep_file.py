@@ -15,8 +15,6 @@ class SweepFile:
     """First a line that says of what the sweep is, then one line for each finished run."""
 
     def __init__(self, path: Path, sweep_of: str):
-        if not path.parent.is_dir():
-            raise ConfigError(f"results={str(path)!r}: there is no folder {path.parent}; make it, or give another file")
         self.path = path
         self.sweep_of = sweep_of
 
@@ -28,26 +26,31 @@ class SweepFile:
         if not self.path.exists() or not self.path.stat().st_size:
             self._write("w", {"format": FORMAT, "of": self.sweep_of})
             return {}
-        text = self.path.read_text(encoding="utf-8")
-        whole, _, cut = text.rpartition("\n")
-        if cut:
-            self.path.write_text(whole + "\n" if whole else "", encoding="utf-8")
-            return self.read()
-        rows = []
-        for number, line in enumerate(whole.split("\n"), 1):
-            try:
-                rows.append(json.loads(line))
-            except ValueError as error:
-                raise ConfigError(f"{self.path}:{number} is no JSON ({error}); give another file") from error
-        head = rows[0] if isinstance(rows[0], dict) else {}
-        if head.get("format") != FORMAT:
+        *lines, cut = self.path.read_bytes().split(b"\n")
+        about = self._parse(lines[0], 1) if lines else {}
+        if about.get("format") != FORMAT:
             raise ConfigError(f"{self.path} is no file of a sweep; give another one for results")
-        if head["of"] != self.sweep_of:
+        if about.get("of") != self.sweep_of:
             raise ConfigError(
-                f"{self.path} holds a sweep of\n  {head['of']}\nand this is one of\n  {self.sweep_of}\n"
+                f"{self.path} holds a sweep of\n  {about.get('of')}\nand this is one of\n  {self.sweep_of}\n"
                 "Give another file."
             )
-        return {row["key"]: (row["metrics"], row["error"]) for row in rows[1:]}
+        found = {}
+        for number, line in enumerate(lines[1:], 2):
+            row = self._parse(line, number)
+            if set(row) != {"key", "metrics", "error"}:
+                raise ConfigError(f"{self.path}:{number} is no row of a sweep; give another file for results")
+            found[row["key"]] = (row["metrics"], row["error"])
+        if cut:
+            self.path.write_bytes(b"".join(line + b"\n" for line in lines))
+        return found
+
+    def _parse(self, line: bytes, number: int) -> dict[str, Any]:
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise ConfigError(f"{self.path}:{number} is no JSON ({error}); give another file for results") from error
+        return row if isinstance(row, dict) else {}
 
     def append(self, job: Job, metrics: dict[str, Any] | None, error: str | None) -> None:
         """One run more; on disk when this returns, so that nothing is lost if the sweep is killed."""

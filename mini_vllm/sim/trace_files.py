@@ -8,21 +8,22 @@ A trace holds times and lengths, no text. Formats, told apart by their columns:
 """
 
 import csv
-import datetime
 import functools
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from mini_vllm.errors import ConfigError, TraceFormatError
-from mini_vllm.roofline.arguments import require_positive, require_whole
+from mini_vllm.roofline.arguments import require_instance, require_positive, require_whole
 from mini_vllm.sim.arrivals import ArrivalProcess
 from mini_vllm.sim.lengths import Recorded, fit
-from mini_vllm.sim.workloads import Arrival, Source, Workload
+from mini_vllm.sim.workloads import OWN_CONTENT, Arrival, Source, Workload
 
 DATA = Path(__file__).resolve().parent / "data"
 SAMPLES = {
@@ -36,11 +37,19 @@ MOONCAKE_BLOCK = 512  # tokens that one hash id stands for
 
 _PROMPT = ("prompt_tokens", "ContextTokens", "num_prefill_tokens", "input_length")
 _OUTPUT = ("output_tokens", "GeneratedTokens", "num_decode_tokens", "output_length")
+
+
+def _date_s(text: str) -> float:
+    # Azure writes seven digits after the point, Python reads six.
+    date = datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", text))
+    # Without a zone it is taken for UTC: in the zone of this machine, an hour may be missing or come twice.
+    return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
+
+
 _TIMES: dict[str, Callable[[Any], float]] = {
     "arrived_at_s": float,
     "arrived_at": float,
-    # Azure writes seven digits after the point, Python reads six.
-    "TIMESTAMP": lambda text: datetime.datetime.fromisoformat(text[:26] + text[27:]).timestamp(),
+    "TIMESTAMP": _date_s,
     "timestamp": lambda ms: float(ms) / 1e3,
 }
 
@@ -55,7 +64,10 @@ class TraceWorkload:
 
     def start(self) -> Source:
         if not self.has_times:
-            raise ConfigError(f"{self.name} has lengths but no arrival times; give it some: .arriving(Poisson(rate=2))")
+            raise ConfigError(
+                f"{self.name} has lengths but no arrival times (no column {' or '.join(_TIMES)}); give it some: "
+                ".arriving(Poisson(rate=2))"
+            )
         return Source(self.rows)
 
     def __len__(self) -> int:
@@ -76,7 +88,7 @@ class TraceWorkload:
         """Only its first requests. Raises ConfigError if it has fewer."""
         require_whole(num_requests, "num_requests", least=1)
         if num_requests > len(self.rows):
-            raise ConfigError(f"{self.name} has {len(self.rows)} requests, not {num_requests}")
+            raise ConfigError(f"{self.name} has {len(self.rows)} requests, not {num_requests}; ask for fewer")
         return replace(self, rows=self.rows[:num_requests])
 
     def at_rate(self, rate: float) -> "TraceWorkload":
@@ -111,6 +123,8 @@ def load_trace(source: str | PathLike) -> TraceWorkload:
     """A sample by name (`SAMPLES`), or a file. Raises TraceFormatError with file, row and reason."""
     if isinstance(source, str) and source in SAMPLES:
         return _sample(source)
+    if not isinstance(source, str | PathLike):
+        raise ConfigError(f"the trace is {source!r}; give a file, or one of the samples {', '.join(SAMPLES)}")
     path = Path(source)
     if not path.is_file():
         raise ConfigError(f"{str(source)!r} is neither a file nor one of the samples {', '.join(SAMPLES)}")
@@ -126,15 +140,15 @@ def _sample(name: str) -> TraceWorkload:
 def _read(path: Path, name: str) -> TraceWorkload:
     is_json = path.suffix in (".jsonl", ".json")
     rows: list[Arrival] = []
-    has_times, zero_s = True, 0.0
+    has_times, zero_s = False, 0.0
     for number, fields in _json_rows(path) if is_json else _csv_rows(path):
         where = f"{path}:{number}"
         row = _arrival(fields, where)
-        if row.arrived_s is None:
-            has_times, row = False, row._replace(arrived_s=0.0)
-        elif not rows:
-            zero_s = row.arrived_s
-        row = row._replace(arrived_s=row.arrived_s - zero_s)
+        if not rows:
+            has_times, zero_s = row.arrived_s is not None, row.arrived_s or 0.0
+        elif has_times != (row.arrived_s is not None):
+            raise TraceFormatError(f"{where}: some rows have a time and some have none; give all of them one, or none")
+        row = row._replace(arrived_s=row.arrived_s - zero_s if has_times else 0.0)
         if rows and row.arrived_s < rows[-1].arrived_s:
             raise TraceFormatError(
                 f"{where}: arrives {rows[-1].arrived_s - row.arrived_s:g} s before the row above; sort by time"
@@ -146,23 +160,29 @@ def _read(path: Path, name: str) -> TraceWorkload:
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        for fields in reader:
-            yield reader.line_num, fields
+    reader = csv.DictReader(_lines(path))
+    for fields in reader:
+        yield reader.line_num, fields
 
 
 def _json_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            if line.strip():
-                try:
-                    fields = json.loads(line)
-                except ValueError as error:
-                    raise TraceFormatError(f"{path}:{number}: no JSON: {error}") from error
-                if not isinstance(fields, dict):
-                    raise TraceFormatError(f"{path}:{number}: {line.strip()[:40]} is no JSON object")
-                yield number, fields
+    for number, line in enumerate(_lines(path), 1):
+        if line.strip():
+            try:
+                fields = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise TraceFormatError(f"{path}:{number}: no JSON: {error}") from error
+            if not isinstance(fields, dict):
+                raise TraceFormatError(f"{path}:{number}: {line.strip()[:40]} is no JSON object")
+            yield number, fields
+
+
+def _lines(path: Path) -> Iterator[str]:
+    with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets put a mark before the first column's name
+        try:
+            yield from file
+        except UnicodeDecodeError as error:
+            raise TraceFormatError(f"{path} is no text in UTF-8 ({error}); unpack it, or save it as UTF-8") from error
 
 
 def _arrival(fields: Mapping[str, Any], where: str) -> Arrival:
@@ -189,9 +209,9 @@ def _arrival(fields: Mapping[str, Any], where: str) -> Arrival:
 def _tokens(value: Any, name: str, where: str) -> int:
     try:
         count = int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         count = -1
-    if count < 1 or (isinstance(value, float) and value != count):
+    if count < 1 or isinstance(value, bool) or (isinstance(value, float) and value != count):
         raise TraceFormatError(f"{where}: {name}={value!r} must be a whole number of tokens, at least 1")
     return count
 
@@ -200,10 +220,13 @@ def _segments(hash_ids: Any, prompt_tokens: int, where: str) -> tuple[tuple[int,
     if hash_ids is None:
         return ()
     needed = -(-prompt_tokens // MOONCAKE_BLOCK)
-    sound = isinstance(hash_ids, list) and all(type(hash_id) is int and hash_id >= 0 for hash_id in hash_ids)
+    sound = isinstance(hash_ids, list) and all(
+        type(hash_id) is int and 0 <= hash_id < OWN_CONTENT - 1 for hash_id in hash_ids
+    )
     if not sound or len(hash_ids) != needed:
         raise TraceFormatError(
-            f"{where}: hash_ids must be {needed} whole numbers, one for each {MOONCAKE_BLOCK} of {prompt_tokens} tokens"
+            f"{where}: hash_ids must be {needed} whole numbers, one for each {MOONCAKE_BLOCK} of {prompt_tokens} "
+            f"tokens, from 0 to {OWN_CONTENT - 2}"
         )
     sizes = [MOONCAKE_BLOCK] * (needed - 1) + [prompt_tokens - MOONCAKE_BLOCK * (needed - 1)]
     # Content 0 is the model's own output, so the ids are moved up by one.
@@ -215,6 +238,7 @@ def unlimited_hit_rate(workload: TraceWorkload) -> float:
 
     Only content counts, not the times: somebody is served in no time, and nothing is ever evicted.
     """
+    require_instance(workload, TraceWorkload, "workload")
     seen: set[int] = set()
     hit = total = 0
     for row in workload.rows:

@@ -5,19 +5,21 @@ however the server fares; closed ones, where the next request waits for an answe
 """
 
 import itertools
-import math
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from mini_vllm.errors import ConfigError, InvalidRequestError
-from mini_vllm.roofline.arguments import require_positive, require_whole
+from mini_vllm.roofline.arguments import require_method, require_positive, require_whole
 from mini_vllm.sim.arrivals import ArrivalProcess
-from mini_vllm.sim.lengths import Fixed, Length, Lengths
+from mini_vllm.sim.lengths import MOST_TOKENS, Fixed, Length, Lengths
 
 # Simulated models say this token and nothing else, so a prompt that quotes an answer can be written down in advance.
 OUTPUT_TOKEN = 0
+# Content is a token id as well, so it is 0 or more; from here on nobody's content lies but a prompt's own.
+OWN_CONTENT = 2**63
+LAST_ARRIVAL_S = 1e9  # 30 years; later, seconds as a float do not tell microseconds apart
 
 Segments = tuple[tuple[int, int], ...]
 
@@ -26,8 +28,8 @@ class Arrival(NamedTuple):
     """One request: when it comes, how long its prompt is, and how many tokens it will emit.
 
     segments: what the prompt consists of, for prefix caching: (content, tokens) one after the other. Prompts that begin
-        with the same segments begin with the same tokens. Content is a number of at least 1, or OUTPUT_TOKEN for an
-        earlier answer; no segments: content that nobody else has.
+        with the same segments begin with the same tokens. Content is a number from 1 to 2**63 - 1, or OUTPUT_TOKEN for
+        an earlier answer; no segments: content that nobody else has.
     session: which conversation or user it belongs to, for closed workloads.
     """
 
@@ -45,25 +47,38 @@ def require_sound(arrival: Any, row: int, earliest_s: float) -> None:
     if not isinstance(arrival, Arrival):
         given = f"the class {arrival.__name__}" if isinstance(arrival, type) else repr(arrival)
         reason = f"{given} is no Arrival; give Arrival(arrived_s, prompt_tokens, output_tokens)"
-    elif not isinstance(arrival.arrived_s, float | int) or not 0 <= arrival.arrived_s < math.inf:
-        reason = f"arrived_s={arrival.arrived_s!r} must be a number of seconds, at least 0"
+    elif not isinstance(arrival.arrived_s, float | int) or not 0 <= arrival.arrived_s <= LAST_ARRIVAL_S:
+        reason = f"arrived_s={arrival.arrived_s!r} must be a number of seconds from 0 to {LAST_ARRIVAL_S:g}"
     elif arrival.arrived_s < earliest_s:
         reason = f"arrived_s={arrival.arrived_s!r} lies before {earliest_s!r}, the row above; sort by arrival time"
     else:
         for name in ("prompt_tokens", "output_tokens"):
             value = getattr(arrival, name)
-            if type(value) is not int or value < 1:
-                reason = f"{name}={value!r} must be a whole number of at least 1"
-        if arrival.segments and sum(tokens for _, tokens in arrival.segments) != arrival.prompt_tokens:
-            reason = f"its segments hold {sum(n for _, n in arrival.segments)} of {arrival.prompt_tokens} prompt tokens"
+            if type(value) is not int or not 1 <= value <= MOST_TOKENS:
+                reason = f"{name}={value!r} must be a whole number from 1 to {MOST_TOKENS:,}"
+        if arrival.segments and not reason:
+            reason = _why_unsound(arrival.segments, arrival.prompt_tokens)
     if reason:
         raise InvalidRequestError(f"request {row} of the workload: {reason}")
+
+
+def _why_unsound(segments: Any, prompt_tokens: int) -> str | None:
+    """What is wrong with the segments of a prompt, if anything is."""
+    if not isinstance(segments, tuple | list):
+        return f"segments={segments!r} must be pairs (content, tokens)"
+    for pair in segments:
+        if not isinstance(pair, tuple | list) or len(pair) != 2 or any(type(number) is not int for number in pair):
+            return f"the segment {pair!r} must be a pair of whole numbers, (content, tokens)"
+        if not (0 <= pair[0] < OWN_CONTENT and pair[1] >= 1):
+            return f"the segment {pair!r} must have content from 0 to {OWN_CONTENT - 1} and at least 1 token"
+    held = sum(tokens for _, tokens in segments)
+    return None if held == prompt_tokens else f"its segments hold {held} of {prompt_tokens} prompt tokens"
 
 
 def prompt_token_ids(arrival: Arrival, row: int) -> list[int]:
     """The prompt of the `row`-th request of a run, token by token."""
     if not arrival.segments:
-        return [-1 - row] * arrival.prompt_tokens  # below 0 nobody's content lies
+        return [OWN_CONTENT + row] * arrival.prompt_tokens
     token_ids: list[int] = []
     for content, tokens in arrival.segments:
         token_ids += [content] * tokens
@@ -96,13 +111,6 @@ def start(workload: Startable | Iterable[Arrival]) -> Source:
     return Source(workload)
 
 
-def require_method(value: Any, name: str, method: str, example: str) -> None:
-    """Raise ConfigError unless `value` is an instance with this method; a class in its place is the common slip."""
-    if isinstance(value, type) or not callable(getattr(value, method, None)):
-        what = f"the class {value.__name__}" if isinstance(value, type) else repr(value)
-        raise ConfigError(f"{name} is {what}; give an instance such as {example}")
-
-
 @dataclass(frozen=True)
 class Workload:
     """`num_requests` requests with their own arrival times: an open workload.
@@ -120,6 +128,7 @@ class Workload:
         require_method(self.arrivals, "arrivals", "times", "Poisson(rate=2)")
         require_method(self.lengths, "lengths", "pairs", "Independent(Fixed(500), Fixed(100))")
         require_whole(self.num_requests, "num_requests", least=1)
+        require_whole(self.seed, "seed")
 
     def start(self) -> Source:
         return Source(self._draw())
@@ -154,6 +163,7 @@ class SharedPrefixes:
         require_method(self.prefix, "prefix", "draw", "Fixed(512)")
         require_whole(self.num_requests, "num_requests", least=1)
         require_whole(self.num_prefixes, "num_prefixes", least=1)
+        require_whole(self.seed, "seed")
         if self.skew:
             require_positive(self.skew, "skew")
 

@@ -211,6 +211,20 @@ class NeverEnds(Scheduler):
         return [RequestOutput(req_id, token_ids) for req_id, token_ids in output.sampled_token_ids.items()]
 
 
+class SendsSomebodyTwice(Replans):
+    def spoil(self, plan):
+        cached = deepcopy(plan.scheduled_cached_reqs)
+        for req_id, count in zip(list(cached.req_ids), list(cached.num_computed_tokens), strict=True):
+            cached.add(req_id, count, [])
+        return replace(plan, scheduled_cached_reqs=cached)
+
+
+class ReportsNothing(Scheduler):
+    def update_from_output(self, plan, output):
+        super().update_from_output(plan, output)
+        return []
+
+
 class SchedulesNobody(Scheduler):
     def schedule(self):
         return SchedulerOutput()
@@ -246,6 +260,8 @@ CASES = [
     (RunsWhoWaits, [FULL_A, FULL_B], TIGHT, "schedules 'B', which is not running"),
     (PreemptsWhoWaits, [A], LIMITS, "preempts 'A', which is not running"),
     (SendsNoData, [A], LIMITS, "schedules ['A'] but sends the worker data for []"),
+    (SendsSomebodyTwice, [A], LIMITS, "schedules ['A'] but sends the worker data for ['A', 'A']"),
+    (ReportsNothing, [A], LIMITS, "reports [] for 'A', but the model sampled [1000]"),
     (SendsAList, [A], LIMITS, "sends a list as scheduled_cached_reqs, not a CachedRequestData"),
     (SendsTooFewCounts, [A], LIMITS, "sends 0 counts of computed tokens for the 1 requests ['A']"),
     (SendsBlocksForNobody, [A], LIMITS, "sends blocks or a resumption for ['ghost'], not in req_ids"),
@@ -435,6 +451,29 @@ def test_a_scheduler_that_ends_a_request_too_early_is_named():
 
     with pytest.raises(SchedulerContractError):
         simulate([A], LIMITS, scheduler_cls=EndsAtTheFirstToken)
+
+
+class IgnoresStopTokens(Scheduler):
+    def update_from_output(self, plan, output):
+        (request,) = self.running
+        stops, request.stop_token_ids = request.stop_token_ids, frozenset()
+        news = super().update_from_output(plan, output)
+        request.stop_token_ids = stops
+        return news
+
+
+@pytest.mark.parametrize(("stops", "eos"), [((1001,), None), ((), 1001)])
+def test_a_scheduler_that_ignores_stop_tokens_is_named(stops, eos):
+    def run(scheduler_cls):
+        loop = StepLoop(scheduler_cls(LIMITS), LIMITS, FakeModelRunner().execute, kind="sim", clock=None)
+        loop.add_request(Request("A", [1, 2, 3], SamplingParams(9, stop_token_ids=stops), eos_token_id=eos))
+        while loop.has_unfinished_requests():
+            loop.step()
+        return loop.trace.outputs()
+
+    assert run(Scheduler) == {"A": [1000, 1001]}
+    with pytest.raises(SchedulerContractError, match="does not end 'A', which has 2 output tokens"):
+        run(IgnoresStopTokens)
 
 
 def test_a_scheduler_that_ignores_max_model_len_is_named():

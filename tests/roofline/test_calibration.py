@@ -188,6 +188,13 @@ def test_a_broken_calibration_is_named(tmp_path, text, reason):
         Calibration.load(path)
 
 
+def test_a_file_that_is_no_text_is_no_calibration(tmp_path):
+    path = tmp_path / "mine.json"
+    path.write_bytes(b"\xff\xfe\xff")
+    with pytest.raises(ConfigError, match=r"mine\.json is no calibration"):
+        Calibration.load(path)
+
+
 def test_what_cannot_be_fitted():
     observations = layer_groups()["A40"]
     with pytest.raises(ConfigError, match=r"free=\['speed'\] must name constants, among flop_eff"):

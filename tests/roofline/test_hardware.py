@@ -125,6 +125,17 @@ def test_a_model_that_does_not_fit():
     assert kv_capacity_tokens(costs, get_hardware("H200"), utilization=1.0) > 0
 
 
+def test_beside_the_weights_there_must_be_room_for_a_token():
+    costs = ModelCosts(get_model("qwen3-0.6b"))
+    for spare, fits in ((costs.kv_bytes_per_token, True), (costs.kv_bytes_per_token - 1, False)):
+        card = HardwareSpec("just", {"bfloat16": 1e12}, 1e12, costs.stored_bytes + spare, "made up")
+        if fits:
+            assert kv_capacity_tokens(costs, card, utilization=1.0) == 1
+        else:
+            with pytest.raises(ConfigError, match="Take a larger card"):
+                kv_capacity_tokens(costs, card, utilization=1.0)
+
+
 @pytest.mark.parametrize("bad", [0, -0.1, 1.01, math.nan])
 def test_shares_lie_between_0_and_1(bad):
     costs, card = ModelCosts(get_model("llama-2-7b")), get_hardware("A40")

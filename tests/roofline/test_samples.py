@@ -73,6 +73,14 @@ def test_a_broken_line_and_an_empty_file(tmp_path):
     path.write_text("\n", encoding="utf-8")
     with pytest.raises(TraceFormatError, match="holds no sample"):
         read_samples(path)
+    path.write_bytes(b"\xff\xfe\n")
+    with pytest.raises(TraceFormatError, match=r"steps.jsonl:1: "):
+        read_samples(path)
+
+
+def test_the_work_of_a_sample_is_an_instance():
+    with pytest.raises(ConfigError, match="work is the class StepWork; give an instance"):
+        StepSample("T4", "float16", "m", StepWork, 7.25)
 
 
 def trace_of(*steps, clock="seconds"):

@@ -145,6 +145,8 @@ def test_fixed_times_may_be_zero_but_efficiencies_may_not():
     assert replace(CONSTANTS, seq_us=0).seq_us == 0
     with pytest.raises(ConfigError, match="kv_eff=0 must be a number above 0"):
         replace(CONSTANTS, kv_eff=0)
+    with pytest.raises(ConfigError, match=r"kv_eff=1\.5 is a share and must be at most 1"):
+        replace(CONSTANTS, kv_eff=1.5)
 
 
 def test_missing_or_unknown_constants_are_named():

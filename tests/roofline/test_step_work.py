@@ -67,3 +67,5 @@ def test_contradictions_are_refused():
         StepWork(0, 2, kv_tokens=2, attention_pairs=2, n_seqs=1)
     with pytest.raises(ConfigError, match="n_seqs=3 does not fit"):
         StepWork(2, 0, kv_tokens=2, attention_pairs=3, n_seqs=3)
+    with pytest.raises(ConfigError, match="n_sampled=2 is above n_seqs=1"):
+        StepWork(2, 0, kv_tokens=2, attention_pairs=3, n_seqs=1, n_sampled=2)

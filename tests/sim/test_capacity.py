@@ -52,6 +52,24 @@ def test_a_server_that_bears_everything_and_one_that_bears_nothing(monkeypatch):
     assert (found.rate, found.broken_at) == (0, 1 / 1024)
 
 
+class Uneven(Known):
+    """Keeps the SLO for all requests of seed 0, and for 8 in 10 of seed 1; at any rate."""
+
+    def measure(self, rate, seed):
+        return replace(TEMPLATE, slo_attainment=(1.0, 0.8)[seed])
+
+
+@pytest.mark.parametrize(("attainment", "rate"), [(0.9, 8), (0.91, 0)])
+def test_the_mean_over_the_seeds_counts_and_exactly_enough_is_enough(attainment, rate, monkeypatch):
+    monkeypatch.setattr(capacity_module, "replace", lambda scenario, slo: scenario)
+    assert find_capacity(Uneven(0), SLOW, attainment=attainment, seeds=(0, 1), most=8).rate == rate
+
+
+def test_the_slo_of_the_search_is_what_counts_not_the_scenarios_own():
+    lax = Scenario(num_requests=20, slo=SLO(ttft_ms=1e9))
+    assert find_capacity(lax, SLO(ttft_ms=1e-3), least=0.5).rate == 0
+
+
 def test_capacity_of_a_real_scenario_lies_between_the_runs_that_show_it():
     scenario = Scenario(num_requests=150, model="qwen3-8b", dtype="bfloat16", workload="random", prompt_mean=2000)
     found = find_capacity(scenario, SLOW, attainment=0.9, tolerance=0.1)
@@ -65,6 +83,9 @@ def test_capacity_of_a_real_scenario_lies_between_the_runs_that_show_it():
     [
         ({"start": 0}, "start=0"),
         ({"tolerance": 0}, "tolerance=0"),
+        ({"tolerance": 1e-18}, "tolerance=1e-18 must be a number from 1e-06 to 1"),  # bisection would never end
+        ({"seeds": []}, "seeds="),
+        ({"seeds": 3}, "seeds=3; give a list"),
         ({"attainment": 1.5}, "attainment=1.5"),
         ({"start": 5, "most": 2}, "start=5 must lie between least=.* and most=2"),
     ],
@@ -72,6 +93,19 @@ def test_capacity_of_a_real_scenario_lies_between_the_runs_that_show_it():
 def test_unsound_searches_are_refused(changes, reason):
     with pytest.raises(ConfigError, match=reason):
         find_capacity(Scenario(num_requests=3), SLOW, **changes)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "slo", "reason"),
+    [
+        (Scenario, SLOW, "scenario is the class Scenario; give an instance"),
+        (Scenario(num_requests=3), SLO, "slo is the class SLO; give an instance of SLO"),
+        (Scenario(num_requests=3), None, "slo is None, a NoneType; give a SLO"),  # nothing would ever be kept
+    ],
+)
+def test_classes_where_instances_are_wanted(scenario, slo, reason):
+    with pytest.raises(ConfigError, match=reason):
+        find_capacity(scenario, slo)
 
 
 def test_without_a_rate_there_is_nothing_to_raise():

@@ -1,9 +1,11 @@
 """The three classic experiments: the numbers that two other simulators and the real vLLM 0.33.0 scheduler gave."""
 
 import statistics
+from dataclasses import fields
 
 import pytest
 
+from mini_vllm.roofline import ModelCosts, StepWork, get_hardware, get_model, roofline_time
 from mini_vllm.sim.arrivals import Poisson
 from mini_vllm.sim.classic import (
     BUDGETS,
@@ -77,6 +79,28 @@ def test_the_other_rows():
     assert metrics.ttft_ms.p50 == pytest.approx(183e3, abs=500)
     assert sum(row.last_token_s <= 30 for row in result.log) == 8
     assert [len(classic_run(num_gpu_blocks=kv).refused) for kv in (50, 100)] == [71, 31]
+
+
+class Roofline:
+    """Llama-3.1-8B on an A100: 55 % of its FLOP/s, 80 % of its bandwidth, and 2 ms a step."""
+
+    costs = ModelCosts(get_model("llama-3.1-8b"), "bfloat16")
+
+    def step_ms(self, load):
+        work = StepWork(*(getattr(load, field.name) for field in fields(StepWork)))
+        card = get_hardware("A100-80GB-SXM")
+        return roofline_time(self.costs.step(work), card, "bfloat16", flop_eff=0.55, mem_eff=0.8).ms + 2
+
+
+def test_the_rows_on_a_roofline_clock():
+    """Measured with a roofline of somebody else's, so equal to 1 %."""
+    clock = ModelClock(Roofline())
+    result = classic_run(clock=clock)
+    metrics = summarize(result)
+    assert (metrics.duration_s, metrics.output_tokens_per_s) == pytest.approx((166, 173), rel=0.01)
+    assert 1e3 * result.totals.busy_s / result.totals.steps == pytest.approx(12.5, rel=0.015)
+    rates = [summarize(classic_run(num_gpu_blocks=400, budget=b, clock=clock)).output_tokens_per_s for b in (256, 8192)]
+    assert rates == pytest.approx([376, 349], rel=0.015)
 
 
 def test_with_kv_bound_the_budget_changes_next_to_nothing():

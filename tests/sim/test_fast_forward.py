@@ -146,7 +146,12 @@ def test_other_schedulers_are_taken_step_by_step():
         def schedule(self):
             return super().schedule()
 
+    class Counting(Scheduler):
+        def update_from_output(self, plan, output):
+            return super().update_from_output(plan, output)
+
     assert not can_fast_forward(Mine(ROOMY))
+    assert not can_fast_forward(Counting(ROOMY))
     assert not can_fast_forward(AsyncScheduler(ROOMY))
     assert not can_fast_forward(object())
     assert can_fast_forward(Scheduler(ROOMY))

@@ -5,6 +5,7 @@ import math
 import random
 import statistics
 from collections import Counter
+from fractions import Fraction
 from itertools import pairwise
 
 import pytest
@@ -23,6 +24,7 @@ from mini_vllm.sim.metrics import (
     normalized_ms,
     percentile,
     queue_ms,
+    rank,
     summarize,
     tpot_ms,
     ttft_ms,
@@ -103,6 +105,14 @@ def test_a_percentile_is_a_sample_and_not_the_largest():
     assert [percentile(values, p) for p in (1, 50, 90, 99, 100)] == [1, 50, 90, 99, 100]
     assert percentile([1, 2, 3, 4], 50) == 2
     assert percentile([7.0], 99) == 7.0
+
+
+@pytest.mark.parametrize(
+    ("count", "percent", "place"), [(750, 4.4, 33), (3000, 4.9, 147), (1000, 99.9, 999), (3, 34, 2)]
+)
+def test_the_place_of_a_percentile_is_not_put_off_by_rounding(count, percent, place):
+    # As floats, 750 · 4.4 / 100 lies a hair above 33.
+    assert rank(count, percent) == place == math.ceil(Fraction(str(percent)) * count / 100)
 
 
 def test_at_least_p_per_cent_lie_at_or_below_a_percentile_and_fewer_below_it():
@@ -204,6 +214,7 @@ def test_survivors_do_not_speak_for_the_others():
     assert metrics.e2e_ms.p50 == 30_000 and metrics.e2e_ms.mean == INF
     assert metrics.slo_attainment == 2 / 6
     assert metrics.goodput == 2 / 30
+    assert metrics.requests_per_s == 3 / 30  # of those who finished
 
 
 def test_shares_and_means_over_time():
@@ -229,7 +240,7 @@ def test_hit_rate_is_a_share_of_prompt_tokens():
 def test_a_run_without_requests_has_no_metrics():
     with pytest.raises(ConfigError, match="no request to measure: 0 arrived"):
         summarize(Simulator(ROOMY, FixedClock(1.0)).run([]))
-    with pytest.raises(ConfigError, match=r"1 arrived, none after the warm-up of 5 s; shorten the warm-up"):
+    with pytest.raises(ConfigError, match=r"1 arrived by .* s, none after the warm-up of 5 s; shorten the warm-up"):
         summarize(Simulator(ROOMY, FixedClock(1.0)).run([Arrival(0.0, 5, 3)], warmup_s=5))
 
 
@@ -251,6 +262,11 @@ def test_the_confidence_interval_is_students():
     mean, half = confidence_interval([4.0])
     assert mean == 4.0 and math.isnan(half)
     assert confidence_interval([1.0, INF])[0] == INF
+
+
+def test_the_last_quantile_of_the_table_is_used():
+    values = [float(n) for n in range(31)]  # 30 degrees of freedom
+    assert confidence_interval(values)[1] == pytest.approx(2.042 * statistics.stdev(values) / math.sqrt(31))
 
 
 @pytest.mark.parametrize("count", [2, 5, 20, 60])

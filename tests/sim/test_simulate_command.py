@@ -8,8 +8,9 @@ from typer.testing import CliRunner
 
 from mini_vllm.cli import app
 from mini_vllm.errors import MiniVLLMError
-from mini_vllm.sim.command import _Counting, parse_changes, parse_slo, variant
+from mini_vllm.sim.command import parse_changes, parse_slo, variant
 from mini_vllm.sim.metrics import SLO, Metrics
+from mini_vllm.sim.progress import Counting
 from mini_vllm.sim.report import number
 from mini_vllm.sim.scenario import Scenario
 from mini_vllm.trace.reader import read_trace
@@ -43,9 +44,32 @@ def test_without_an_slo_its_rows_are_not_shown():
 
 
 def test_two_runs_side_by_side():
-    output = run("--compare", "vllm-v0", "sarathi,max_num_batched_tokens=256", "--rate", "20").output
-    assert "vllm-v0: " in output and "and 256 tokens a step" in output
-    assert output.count("p99") == 2
+    output = run("--compare", "vllm-v0", "sarathi", "--rate", "20").output
+    assert output.count("poisson at 20/s") == 1
+    assert re.search(r"^vllm-v0: .* and 40,960 tokens a step$", output, re.M)
+    assert re.search(r"^sarathi: .* and 512 tokens a step$", output, re.M)
+    assert output.count("p99") == 2 and re.search(r"┃ vllm-v0 ┃ vllm-v0 ┃ sarathi ┃ sarathi ┃", output)
+
+
+def test_long_names_stand_once_and_the_columns_have_letters():
+    long = "sarathi,max_num_batched_tokens=256"
+    result = CliRunner().invoke(app, [*FEW, "--compare", "vllm-v0", long], env={"COLUMNS": "80"})
+    output = result.output
+    assert "A = vllm-v0: " in output and output.count(long) == 1 and f"B = {long}: " in output.replace("\n", " ")
+    assert re.search(r"┃ +A ┃ +A ┃ +B ┃ +B ┃", output)
+    assert "time to first token, TTFT │" in output and not re.search(r"\w…", output)  # nothing is cut
+
+
+def test_what_two_runs_have_in_common_is_said_once_and_the_rest_of_each():
+    output = run("--compare", "rate=4", "rate=8").output
+    assert output.count("poisson at 4/s") == output.count("poisson at 8/s") == 1 and "at 2/s" not in output
+    output = run("--compare", "arrivals=closed,users=3", "arrivals=at-once").output.replace("\n", " ")
+    assert "closed with 3 users, seed 0" in output and "at-once, seed 0" in output
+
+
+def test_the_lengths_of_a_random_workload_are_said():
+    output = run("--workload", "random", "--prompt", "200", "--output", "30").output.replace("\n", " ")
+    assert "40 requests of random lengths of 200 + 30 tokens, poisson" in output
 
 
 def test_a_limit_can_be_set():
@@ -110,11 +134,34 @@ def test_a_plot_is_drawn(tmp_path):
         ),
         (["--json", "no/such/folder.json"], "there is no folder no/such"),
         (["--warmup", "1e9"], "none after the warm-up"),
+        (["--until", "0"], "0 arrived by 0 s, .* stop the run later"),
+        (["--slo", ""], "--slo '': give NAME=VALUE"),
+        (["--slo", "ttft=1,ttft=2"], "--slo gives ttft twice"),
+        (["--set", "max_num_seqs=4", "--set", "max_num_seqs=5"], "--set gives max_num_seqs twice"),
+        (["--set", "block_size=0"], "block_size=0 must be a whole number"),
+        (["--workload", "random", "--spread", "1e200"], "cv=1e+200 must be a number from 0 to 100"),
+        (["--prompt", "2000"], "--prompt 2000.0 changes nothing here: it needs --workload random"),
+        (["--arrivals", "closed", "--rate", "4"], "--rate 4.0 changes nothing here: it needs arrivals with a rate"),
+        (["--cv", "3"], "--cv 3.0 changes nothing here: it needs --arrivals gamma or bursty"),
+        (["--users", "3", "--compare", "vllm", "lpm"], "--users 3 changes nothing here: it needs --arrivals closed"),
+        (["--plot", "x.png", "--json", "./x.png"], "are one file"),
         (["--arrivals", "recorded", "--workload", "random"], "has no times of its own"),
     ],
 )
 def test_what_is_refused_and_why(args, reason):
-    assert reason in refused(*args)
+    message = refused(*args)
+    assert reason in message or re.search(reason, message)
+
+
+def test_an_option_that_one_of_two_runs_reads_is_taken():
+    output = run("--cv", "3", "--compare", "arrivals=gamma", "arrivals=poisson").output
+    assert "gamma at 2/s" in output.replace("\n", " ")
+
+
+def test_the_trace_that_is_read_is_not_written_over(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text("arrived_at_s,prompt_tokens,output_tokens\n0,5,3\n")
+    assert "is the file that is read" in refused("--workload", str(path), "--json", str(path))
 
 
 def test_a_plot_shows_whole_runs_only(tmp_path):
@@ -133,7 +180,7 @@ def test_the_help_names_what_there_is_and_shows_examples():
 def test_the_bar_counts_every_request_once(arrivals):
     scenario = Scenario(num_requests=40, users=5, arrivals=arrivals, model="qwen3-0.6b")
     came = []
-    counting = _Counting(scenario.requests(), lambda: came.append(1))
+    counting = Counting(scenario.requests(), lambda: came.append(1))
     result = scenario.simulator().run(counting)
     assert len(came) == len(result.log) == 40
     assert result == scenario.run()

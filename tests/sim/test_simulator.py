@@ -8,7 +8,7 @@ import pytest
 from mini_vllm.batching.continuous import ContinuousBatcher
 from mini_vllm.batching.static import StaticBatcher
 from mini_vllm.config import SchedulerConfig
-from mini_vllm.core.output import SchedulerOutput
+from mini_vllm.core.output import CachedRequestData, NewRequestData, SchedulerOutput
 from mini_vllm.core.scheduler import Scheduler
 from mini_vllm.errors import (
     ConfigError,
@@ -18,13 +18,16 @@ from mini_vllm.errors import (
     SchedulerContractError,
     SchedulerStalledError,
 )
+from mini_vllm.sampling_params import SamplingParams
 from mini_vllm.sim import driver
 from mini_vllm.sim.arrivals import AtOnce, Poisson
-from mini_vllm.sim.clock import FixedClock, ModelClock
+from mini_vllm.sim.clock import FixedClock, ModelClock, StepLoad
 from mini_vllm.sim.closed_workloads import ClosedLoop
 from mini_vllm.sim.lengths import Fixed, Independent, Uniform
+from mini_vllm.sim.request_log import Live
 from mini_vllm.sim.simulator import Simulator
-from mini_vllm.sim.workloads import Arrival, Workload
+from mini_vllm.sim.worker import MOST_FRUITLESS_PREEMPTIONS, SimWorker
+from mini_vllm.sim.workloads import Arrival, Source, Workload
 from mini_vllm.trace.reader import read_trace
 from mini_vllm.trace.writer import TraceWriter
 
@@ -157,6 +160,51 @@ def test_a_run_that_is_cut_keeps_its_unfinished_requests():
     assert result.log[0].output_tokens == 10  # steps 0 to 9
     assert math.isnan(result.log[2].scheduled_s)  # it came, and the run was over
     assert result.end_s == 10.0
+
+
+def test_a_server_at_rest_waits_for_the_horizon_too():
+    result = run([Arrival(0.0, 5, 2), Arrival(20.0, 5, 2)], until_s=10)
+    assert (len(result.log), result.end_s) == (1, 10)  # rates are per second of these ten
+
+
+class Tied(Source):
+    """The answer to the first brings another request at the very moment at which the next one comes by itself."""
+
+    def start(self):
+        return self
+
+    def after(self, done, now_s):
+        return Arrival(3.0, 30, 1) if done.arrived_s == 0 else None
+
+
+def test_who_comes_by_itself_goes_before_who_was_brought_at_the_same_moment():
+    result = run(Tied([Arrival(0.0, 5, 1), Arrival(3.0, 20, 1)]))
+    assert [row.prompt_tokens for row in result.log] == [5, 20, 30]
+
+
+def test_all_that_was_ever_computed_counts_as_computed_again():
+    """Evicted with 10 tokens, then with 4: of the next 12, 10 were there before."""
+    worker = SimWorker(SECOND, used_blocks=lambda: 0)
+    worker.live["A"] = Live("A", 0, 12, True)
+    back = CachedRequestData(["A"], [0], {}, ["A"])
+    worker.execute(
+        SchedulerOutput([NewRequestData("A", [1] * 12, SamplingParams(), [], 0)], num_scheduled_tokens={"A": 10})
+    )
+    worker.execute(SchedulerOutput(preempted_req_ids=["A"]))
+    worker.execute(SchedulerOutput([], back, num_scheduled_tokens={"A": 4}))
+    worker.execute(SchedulerOutput(preempted_req_ids=["A"]))
+    worker.execute(SchedulerOutput([], back, num_scheduled_tokens={"A": 12}))
+    assert worker.live["A"].recomputed_tokens == worker.totals.recomputed_tokens == 4 + 10
+
+
+def test_evictions_between_tokens_are_no_livelock_however_many():
+    worker = SimWorker(SECOND, used_blocks=lambda: 0)
+    live = worker.live["A"] = Live("A", 0, 1, True)
+    for _ in range(MOST_FRUITLESS_PREEMPTIONS + 10):
+        worker.execute(SchedulerOutput(preempted_req_ids=["A"]))
+        back = CachedRequestData(["A"], [0], {}, ["A"])
+        worker.execute(SchedulerOutput([], back, num_scheduled_tokens={"A": live.known}))
+    assert live.preemptions == MOST_FRUITLESS_PREEMPTIONS + 10 == live.known - 1
 
 
 def test_the_last_who_comes_before_the_horizon_is_in_the_run():
@@ -329,13 +377,22 @@ def test_a_user_whose_request_is_refused_sends_the_next():
 @pytest.mark.parametrize(
     ("bad", "reason"),
     [
-        (Arrival(-1.0, 5, 3), r"request 0 of the workload: arrived_s=-1.0 must be a number of seconds, at least 0"),
+        (Arrival(-1.0, 5, 3), r"request 0 of the workload: arrived_s=-1.0 must be a number of seconds from 0"),
         (Arrival(math.nan, 5, 3), "arrived_s=nan"),
         (Arrival(math.inf, 5, 3), "arrived_s=inf"),
-        (Arrival(0.0, 0, 3), "prompt_tokens=0 must be a whole number of at least 1"),
+        (Arrival(1e17, 5, 3), r"arrived_s=1e\+17 must be a number of seconds from 0 to 1e\+09"),
+        (Arrival(0.0, 0, 3), "prompt_tokens=0 must be a whole number from 1 to 10,000,000"),
+        (Arrival(0.0, 10**12, 3), "prompt_tokens=1000000000000"),  # before a list of that length is made
         (Arrival(0.0, 5, -3), "output_tokens=-3"),
         (Arrival(0.0, 5.5, 3), "prompt_tokens=5.5"),
         (Arrival(0.0, 5, 3, segments=((1, 4),)), "its segments hold 4 of 5 prompt tokens"),
+        (Arrival(0.0, 5, 3, segments=((1, -5), (2, 10))), r"segment \(1, -5\) must have .* at least 1 token"),
+        (Arrival(0.0, 5, 3, segments=((1, 0), (2, 5))), r"segment \(1, 0\) must have .* at least 1 token"),
+        (Arrival(0.0, 5, 3, segments=((-1, 5),)), r"segment \(-1, 5\) must have content from 0 to 9223372036854775807"),
+        (Arrival(0.0, 5, 3, segments=((2**63, 5),)), "must have content from 0 to 9223372036854775807"),
+        (Arrival(0.0, 5, 3, segments=(("a", 5),)), r"segment \('a', 5\) must be a pair of whole numbers"),
+        (Arrival(0.0, 5, 3, segments=(5, 5)), "segment 5 must be a pair of whole numbers"),
+        (Arrival(0.0, 5, 3, segments=3), r"segments=3 must be pairs \(content, tokens\)"),
         (Arrival, "the class Arrival is no Arrival"),
         ((0.0, 5, 3), r"\(0.0, 5, 3\) is no Arrival"),
     ],
@@ -364,11 +421,35 @@ def test_unsorted_arrivals_are_refused():
         (lambda: run([], until_s=math.nan), "until_s=nan"),
         (lambda: FixedClock(0), "step_s=0"),
         (lambda: FixedClock(math.nan), "step_s=nan"),
+        (lambda: FixedClock(1e-300), "step_s=1e-300 must be a number from 1e-06"),
+        (lambda: FixedClock(True), "step_s=True"),
+        (lambda: FixedClock(math.inf), "step_s=inf"),
+        (lambda: run([], trace="run.jsonl"), r"trace='run.jsonl'; give True, False, or TraceWriter\('run.jsonl'\)"),
     ],
 )
 def test_unsound_settings_are_refused(make, reason):
     with pytest.raises(ConfigError, match=reason):
         make()
+
+
+class Lasts:
+    def __init__(self, ms):
+        self.ms = ms
+
+    def step_ms(self, work):
+        return self.ms
+
+
+@pytest.mark.parametrize("ms", [0, -5, math.nan, math.inf])
+def test_a_step_takes_some_time_and_ends(ms):
+    with pytest.raises(ConfigError, match=rf"Lasts.step_ms\(\) says {ms} ms for the step at 2 s"):
+        Simulator(ROOMY, ModelClock(Lasts(ms))).run([Arrival(2.0, 5, 30)])
+
+
+def test_a_step_without_work_waits_a_millisecond_before_the_next_look():
+    clock = ModelClock(Lasts(0))
+    assert clock.after(1.0, StepLoad()) == 1.001
+    assert ModelClock(Lasts(5)).after(1.0, StepLoad()) == 1.005
 
 
 # --- the grid of the fixed clock ---

@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 import time
+from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -77,6 +79,14 @@ def test_nothing_is_run_if_all_is_there(tmp_path):
     assert sweep(no_call, {"a": [2, 3]}, workers=1, results=file) == first
 
 
+def test_the_order_of_the_names_makes_no_other_point(tmp_path):
+    file = tmp_path / "results.jsonl"
+    sweep(product, {"a": [2], "b": [3, 5]}, workers=1, results=file)
+    lines = file.read_text()
+    sweep(product, {"b": [3, 5], "a": [2]}, workers=1, results=file)
+    assert file.read_text() == lines
+
+
 def test_what_failed_is_tried_again(tmp_path):
     file = tmp_path / "results.jsonl"
     sweep(product, {"a": [1, 2]}, workers=1, results=file)
@@ -137,6 +147,60 @@ def test_another_sweeps_file_is_not_taken(tmp_path):
         sweep(product, {"a": [1]}, workers=1, results=tmp_path / "none" / "results.jsonl")
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (b"my notes, one line", "is no file of a sweep"),
+        (b"\xff\xfe\n", "results.jsonl:1 is no JSON"),
+        (b'{"format": "mini-vllm sweep 1"}\n', "holds a sweep of\n  None"),
+        (
+            b'{"format": "mini-vllm sweep 1", "of": "tests.sim.test_sweep.product"}\n{"a": 1}\n',
+            ":2 is no row of a sweep",
+        ),
+        (b'{"format": "mini-vllm sweep 1", "of": "tests.sim.test_sweep.product"}\n5\n', ":2 is no row of a sweep"),
+    ],
+)
+def test_no_file_of_somebody_else_is_written_over(tmp_path, text, reason):
+    file = tmp_path / "results.jsonl"
+    file.write_bytes(text)
+    with pytest.raises(ConfigError, match=reason):
+        sweep(product, {"a": [2]}, workers=1, results=file)
+    assert file.read_bytes() == text
+    with pytest.raises(ConfigError, match="is a folder"):
+        sweep(product, {"a": [2]}, workers=1, results=tmp_path)
+
+
+def returns(a, seed):
+    if a == "exit":
+        sys.exit(3)
+    return {"none": None, "number": 5, "set": {"value": {1}}, "odd": {"value": Fraction(3, 2)}}[a]
+
+
+def test_a_run_that_returns_no_metrics_or_leaves_is_a_failing_point_too():
+    result = sweep(returns, {"a": ["none", "number", "set", "exit", "odd"]}, workers=1)
+    errors = [row.error for row in result]
+    assert errors[0] == "TypeError: None was returned; a run returns Metrics, or name -> number"
+    assert errors[1].startswith("TypeError: 5 was returned")
+    assert "must be a string or a real number, not 'set'" in errors[2]
+    assert errors[3] == "SystemExit: 3"
+    value = result.rows[4].get("value")
+    assert value == 1.5 and type(value) is float  # numbers of other kinds, such as numpy's, become plain ones
+
+
+def test_a_script_without_a_main_guard_is_told_what_to_do(tmp_path):
+    """Each process of the sweep imports the script, and would start a sweep of its own."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import sys\nsys.path.insert(0, {str(REPO)!r})\n"
+        "from mini_vllm.sim.scenario import Scenario\nfrom mini_vllm.sim.sweep import sweep\n"
+        "sweep(Scenario(num_requests=2).measure, {'rate': [1, 2]}, workers=2)\n"
+    )
+    run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120, check=False)
+    last = run.stderr.strip().splitlines()[-1]
+    assert "ConfigError: the processes of the sweep end as soon as they start" in last
+    assert 'under `if __name__ == "__main__":`' in last
+
+
 def die_on_two(a, seed):
     if a == 2:
         os._exit(9)
@@ -163,7 +227,13 @@ def test_what_other_processes_cannot_find_is_refused_before_they_start():
         ({"grid": {"a": 3}}, r"grid\['a'\] is 3; give a list of values, if only \[3\]"),
         ({"grid": {"system": "vllm"}}, "give a list of values"),
         ({"grid": {"a": [1, 1]}}, "the same point twice"),
+        ({"grid": None}, "the grid is None; give name -> list of values"),
+        ({"grid": "ab"}, "the grid is .*; give name -> list of values"),
+        ({"grid": [1, 2]}, r"the grid is \[1, 2\]; give name -> list of values"),
         ({"grid": {"a": [1]}, "seeds": [1, 1]}, "each once"),
+        ({"grid": {"a": [1]}, "seeds": 3}, r"seeds=3; give a list of whole numbers, such as .* range\(3\)"),
+        ({"grid": {"a": [1]}, "seeds": "12"}, "seeds='12'"),
+        ({"grid": {"a": [1]}, "seeds": [0, -1]}, "seed=-1 must be a whole number of at least 0"),
         ({"grid": {"a": [1]}, "workers": 0}, "workers=0"),
         ({"grid": {"a": [1]}, "workers": 1.5}, "workers=1.5"),
         ({"grid": {"a": [1]}, "backend": "slurm"}, "backend='slurm' is not one of local, ray"),
@@ -172,6 +242,12 @@ def test_what_other_processes_cannot_find_is_refused_before_they_start():
 def test_unsound_sweeps_are_refused(kwargs, reason):
     with pytest.raises(ConfigError, match=reason):
         sweep(product, **kwargs)
+
+
+@pytest.mark.parametrize("run", [5, Scenario, SMALL])
+def test_what_cannot_be_called_for_each_point_is_refused(run):
+    with pytest.raises(ConfigError, match=r"give a function of a point and a seed, such as Scenario\(...\).measure"):
+        sweep(run, {"rate": [1, 2]}, workers=1)
 
 
 def test_an_empty_mapping_is_one_point():
@@ -206,6 +282,18 @@ def test_the_summary_has_mean_and_interval_over_the_seeds():
     assert (mean, half) == (2.0, pytest.approx(4.303 / math.sqrt(3)))
 
 
+def test_a_point_with_one_failed_seed_has_no_mean():
+    rows = [row("a", 1.0), SweepRow({"name": "a"}, 1, None, "ValueError: no"), row("b", 2.0), row("b", 4.0, seed=1)]
+    found = SweepResult(rows).summary("value")
+    assert list(found) == ["name=b"] and found["name=b"]["value"][0] == 3.0
+
+
+def test_a_point_without_one_of_the_numbers_is_not_on_the_front():
+    rows = [row("a", 1.0), row("b", math.nan), row("c", 3.0)]
+    assert SweepResult(rows).pareto("value", "dist.count", y_best="high") == ["name=a"]
+    assert SweepResult([row("b", math.nan)]).pareto("value", "dist.count") == []
+
+
 def test_the_pareto_front_is_of_the_means():
     rows = [row("a", 1.0), row("b", 2.0), row("c", 3.0)]
     for r, cost in zip(rows, (10.0, 30.0, 20.0), strict=True):
@@ -236,6 +324,16 @@ def _has_ray():
     except ModuleNotFoundError:
         return False
     return True
+
+
+def test_a_ray_that_does_not_start_is_named(monkeypatch):
+    def init(**options):
+        raise Exception("The current node timed out during startup.")
+
+    fake = SimpleNamespace(init=init, is_initialized=lambda: False)
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    with pytest.raises(ConfigError, match=r"ray does not start .*\(The current node timed out.*backend='local'"):
+        sweep(product, {"a": [1, 2]}, backend="ray")
 
 
 def test_ray_finds_the_same(monkeypatch, tmp_path):

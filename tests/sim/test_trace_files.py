@@ -1,9 +1,11 @@
 """Trace files: the samples that come with the package, and everything that can be wrong with a file of one's own."""
 
 import csv
+import gzip
 import itertools
 import json
 import statistics
+import time
 
 import pytest
 
@@ -12,7 +14,7 @@ from mini_vllm.errors import ConfigError, TraceFormatError
 from mini_vllm.sim.arrivals import Poisson
 from mini_vllm.sim.clock import FixedClock
 from mini_vllm.sim.simulator import Simulator
-from mini_vllm.sim.trace_files import DATA, MOONCAKE_BLOCK, SAMPLES, load_trace, unlimited_hit_rate
+from mini_vllm.sim.trace_files import DATA, MOONCAKE_BLOCK, SAMPLES, TraceWorkload, load_trace, unlimited_hit_rate
 from mini_vllm.sim.workloads import Arrival, start
 
 
@@ -49,7 +51,7 @@ def test_code_completion_comes_in_bursts_and_conversation_does_not():
 def test_lengths_without_times_must_be_given_some():
     arxiv = load_trace("arxiv-summarization")
     assert not arxiv.has_times
-    with pytest.raises(ConfigError, match=r"no arrival times; give it some: \.arriving\(Poisson\(rate=2\)\)"):
+    with pytest.raises(ConfigError, match=r"no arrival times .*; give it some: \.arriving\(Poisson\(rate=2\)\)"):
         start(arxiv)
     rows = list(start(arxiv.arriving(Poisson(2), 50)).arrivals)
     assert [(r.prompt_tokens, r.output_tokens) for r in rows] == list(arxiv.lengths.rows[:50])
@@ -92,6 +94,13 @@ def test_the_unlimited_hit_rate_is_that_of_the_raw_file(name):
         tokens += row["input_length"]
         seen.update(row["hash_ids"])
     assert unlimited_hit_rate(load_trace(name)) == pytest.approx(hits / tokens, rel=1e-12)
+
+
+def test_a_block_after_another_beginning_is_no_hit():
+    first = Arrival(0.0, 1024, 1, segments=((1, 512), (2, 512)))
+    other = Arrival(1.0, 1024, 1, segments=((3, 512), (2, 512)))
+    assert unlimited_hit_rate(TraceWorkload("two", (first, other))) == 0.0
+    assert unlimited_hit_rate(TraceWorkload("two", (first, first))) == 0.5
 
 
 def test_hit_rates_of_the_mooncake_samples():
@@ -177,6 +186,38 @@ def test_vidurs_own_columns_are_read(tmp_path):
     assert load_trace(str(path)).rows == (Arrival(0.0, 10, 4), Arrival(1.0, 20, 5))
 
 
+def test_dates_may_have_a_zone_and_any_number_of_digits(tmp_path):
+    """Azure's traces of 2024 do: 2024-05-10 00:00:00.009930+00:00."""
+    rows = "2024-05-10 00:00:00.5+00:00,374,44\n2024-05-10 00:00:01.0099301+00:00,374,44\n2024-05-10 00:00:02,1,1\n"
+    path = write(tmp_path, "azure.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n" + rows)
+    assert [row.arrived_s for row in load_trace(path).rows] == pytest.approx([0, 0.50993, 1.5], abs=1e-6)
+
+
+def test_dates_do_not_depend_on_the_zone_of_the_machine(tmp_path, monkeypatch):
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        # At 3 o'clock on this day the clocks there were set back to 2.
+        rows = "2023-10-29 01:59:59,374,44\n2023-10-29 03:00:01,374,44\n"
+        path = write(tmp_path, "azure.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n" + rows)
+        assert load_trace(path).rows[1].arrived_s == 3602
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_the_mark_of_a_spreadsheet_hides_no_column(tmp_path):
+    trace = load_trace(write(tmp_path, "t.csv", "\ufeff" + HEAD + "2.5,5,3\n"))
+    assert trace.has_times and trace.rows[1].arrived_s == 2.5
+
+
+def test_what_is_no_text_is_said(tmp_path):
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(gzip.compress(HEAD.encode()))
+    with pytest.raises(TraceFormatError, match=r"t\.csv\.gz is no text in UTF-8"):
+        load_trace(path)
+
+
 HEAD = "arrived_at_s,prompt_tokens,output_tokens\n0.0,5,3\n"
 JSON_ROW = '{"timestamp": 0, "input_length": 600, "output_length": 3, "hash_ids": [1, 2]}\n'
 
@@ -202,12 +243,23 @@ JSON_ROW = '{"timestamp": 0, "input_length": 600, "output_length": 3, "hash_ids"
         ("t.jsonl", JSON_ROW.replace("[1, 2]", '[1, "x"]'), "hash_ids must be 2 whole numbers"),
         ("t.jsonl", JSON_ROW.replace("[1, 2]", "[1, -2]"), "hash_ids must be 2 whole numbers"),
         ("t.jsonl", JSON_ROW.replace("[1, 2]", "7"), "hash_ids must be 2 whole numbers"),
+        ("t.jsonl", JSON_ROW.replace("[1, 2]", f"[1, {2**63 - 1}]"), f"tokens, from 0 to {2**63 - 2}"),
+        ("t.jsonl", JSON_ROW.replace("600", "true"), "input_length=True"),
+        ("t.jsonl", JSON_ROW.replace("600", "1e999"), "input_length=inf"),
+        ("t.jsonl", "[" * 100_000, "t.jsonl:1: no JSON"),
+        ("t.jsonl", JSON_ROW + JSON_ROW.replace('"timestamp": 0, ', ""), r"t.jsonl:2: some rows have a time and some"),
         ("t.jsonl", JSON_ROW.replace('"input_length": 600', '"input_length": 600.5'), "input_length=600.5"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_file_is_said_with_row_and_reason(tmp_path, name, text, reason):
     with pytest.raises(TraceFormatError, match=reason):
         load_trace(write(tmp_path, name, text))
+
+
+@pytest.mark.parametrize("wrong", [5, None, str])
+def test_what_is_no_name_of_a_trace_is_refused(wrong):
+    with pytest.raises(ConfigError, match="give a file, or one of the samples azure-conversation"):
+        load_trace(wrong)
 
 
 def test_an_unknown_trace_lists_the_samples():

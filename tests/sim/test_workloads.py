@@ -87,6 +87,14 @@ def test_rate_zero_names_the_way_out():
         lambda: Bursty(2, peak=1),
         lambda: Bursty(2, peak=0.5),
         lambda: Bursty(2, burst_s=0),
+        lambda: Bursty(2, burst_s=1e-6),  # would draw a million silences for each request
+        lambda: Gamma(2, cv=1e-200),
+        lambda: Gamma(2, cv=1e5),
+        lambda: Workload(Poisson(2), SHORT, 5, seed=-1),  # the same as seed=1
+        lambda: Workload(Poisson(2), SHORT, 5, seed=None),
+        lambda: ClosedLoop(2, SHORT, 5, seed=-1),
+        lambda: Conversations(Poisson(2), SHORT, 5, seed=1.5),
+        lambda: SharedPrefixes(Poisson(2), SHORT, 5, seed=-1),
         lambda: Workload(Poisson, SHORT, 5),
         lambda: Workload(Poisson(2), Independent, 5),
         lambda: Workload(Poisson(2), SHORT, 0),
@@ -171,14 +179,23 @@ def test_too_long_requests_are_shortened_in_proportion(pair, fitted):
         lambda: Uniform(6, 5),
         lambda: Uniform.around(100, 1.0),
         lambda: Uniform.around(100, math.nan),
+        lambda: Uniform.around(math.nan, 0.1),
+        lambda: Uniform.around(100, "0.1"),
         lambda: Lognormal(0.5, 1),
+        lambda: Lognormal(1e300, 1),
+        lambda: Lognormal(100, 1e200),
+        lambda: exact_sample(100, 1, 10, seed=None),
         lambda: Lognormal(math.nan, 1),
         lambda: Lognormal(100, -1),
         lambda: Lognormal(100, math.nan),
         lambda: Independent(Fixed, Fixed(3)),
         lambda: Independent(Fixed(3), 3),
         lambda: Recorded([]),
+        lambda: Recorded([(5, 3), (-1, 3)]),
+        lambda: Recorded([(5, 3, 1)]),
+        lambda: Recorded("ab"),
         lambda: Fitted(SHORT, 1),
+        lambda: Fitted(Recorded, 100),
     ],
 )
 def test_unsound_lengths_are_refused(make):
@@ -190,8 +207,8 @@ def test_unsound_lengths_are_refused(make):
 
 
 def test_a_prompt_without_segments_is_like_no_other():
-    assert prompt_token_ids(Arrival(0.0, 3, 1), row=4) == [-5, -5, -5]
-    assert prompt_token_ids(Arrival(0.0, 3, 1), row=5) == [-6, -6, -6]
+    assert prompt_token_ids(Arrival(0.0, 3, 1), row=4) == [2**63 + 4] * 3
+    assert prompt_token_ids(Arrival(0.0, 3, 1), row=5) == [2**63 + 5] * 3
 
 
 def test_a_prompt_is_its_segments():
@@ -255,6 +272,31 @@ def test_a_talk_ends_before_it_is_too_long():
         count += 1
         assert message.prompt_tokens + message.output_tokens <= 20
     assert count == 2  # 5 + 3, 13 + 3; a third would take 21 + 3
+
+
+def test_a_talk_may_be_exactly_as_long_as_allowed():
+    source = start(Conversations(AtOnce(), SHORT, 1, turns=Fixed(9), think_s=0, most_tokens=16))
+    (message,) = source.arrivals
+    second = source.after(message, 0.0)
+    assert second.prompt_tokens + second.output_tokens == 13 + 3  # 5 + 3 + 5, and an answer of 3
+
+
+def test_talks_begin_when_they_arrive_and_go_on_after_a_pause():
+    source = start(Conversations(Regular(2), SHORT, 400, turns=Fixed(2), think_s=3.0, seed=1))
+    first = list(source.arrivals)
+    assert [message.arrived_s for message in first] == [k / 2 for k in range(400)]
+    pauses = [source.after(message, 1000.0).arrived_s - 1000.0 for message in first]
+    assert statistics.fmean(pauses) == pytest.approx(3.0, rel=0.15) and min(pauses) > 0
+
+
+def test_a_talk_goes_through_its_messages_in_order():
+    lengths = Recorded([(n, 1) for n in range(1, 100)])
+    source = start(Conversations(AtOnce(), lengths, 2, turns=Fixed(3), think_s=0))
+    message = next(source.arrivals)
+    own = [message.segments[-1]]
+    while message := source.after(message, 0.0):
+        own.append(message.segments[-1])
+    assert own == [(2, 1), (3, 2), (4, 3)]
 
 
 def test_what_is_said_does_not_depend_on_who_answers_first():
