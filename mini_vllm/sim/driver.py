@@ -1,9 +1,6 @@
 """Runs a scheduler on a step clock: every step takes one tick and costs nothing. Knows no model. Chapters 1 to 12."""
 
-import zlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from numbers import Integral
+from collections.abc import Iterable
 
 from mini_vllm.config import SchedulerConfig
 from mini_vllm.core.scheduler import Scheduler
@@ -12,28 +9,10 @@ from mini_vllm.errors import ConfigError, DuplicateRequestError, InvalidRequestE
 from mini_vllm.request import Request
 from mini_vllm.sampling_params import SamplingParams
 from mini_vllm.sim.fake_runner import FakeModelRunner
+from mini_vllm.sim.sim_request import SimRequest
 from mini_vllm.trace.recorder import Trace
 
-
-@dataclass(frozen=True)
-class SimRequest:
-    """A request of known length: it will emit exactly `max_tokens` tokens. priority: smaller is served first.
-
-    prefix: token ids that its prompt begins with, where others begin so too (chapter 7); the rest nobody else has.
-    """
-
-    request_id: str
-    prompt_len: int
-    max_tokens: int
-    arrival_step: int = 0
-    priority: int = 0
-    prefix: Sequence[int] = ()
-
-    def __post_init__(self) -> None:
-        for name in ("prompt_len", "arrival_step"):
-            if not isinstance(value := getattr(self, name), Integral) or value < 0:
-                what = f"request {self.request_id!r} has {name}={value!r}"
-                raise InvalidRequestError(f"{what}; give a whole number of at least 0")
+__all__ = ["SimRequest", "simulate"]
 
 
 def simulate(
@@ -64,12 +43,6 @@ def simulate(
         while to_come and to_come[0].arrival_step <= loop.step_index:
             r = to_come.pop(0)
             params = SamplingParams(max_tokens=r.max_tokens, ignore_eos=True)
-            prompt = _prompt(r)
-            loop.add_request(Request(r.request_id, prompt, params, r.arrival_step, priority=r.priority))
+            loop.add_request(Request(r.request_id, r.prompt_token_ids(), params, r.arrival_step, priority=r.priority))
         loop.step(more_to_come=bool(to_come))
     return loop.trace
-
-
-def _prompt(r: SimRequest) -> list[int]:
-    """Behind its prefix, ids that no other request has: caching finds nothing that was not meant to be shared."""
-    return [*r.prefix, zlib.crc32(r.request_id.encode()), *range(r.prompt_len)][: r.prompt_len]
