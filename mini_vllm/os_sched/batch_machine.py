@@ -87,6 +87,8 @@ class BatchMachine:
                 self.policy.arrived(newcomer, [*self.residents, *self.waiting])
                 self.waiting.append(newcomer)
                 somebody_came = True
+            if not self.residents:
+                steps_since_look = 0  # nobody is left whose slice could have begun earlier
             slice_steps = self.policy.slice_of(self.residents[0], self.residents) if self.residents else None
             slice_is_over = slice_steps is not None and steps_since_look >= slice_steps
             if slice_is_over or (somebody_came and self.policy.looks_up_on_arrival):

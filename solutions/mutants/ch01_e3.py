@@ -137,4 +137,40 @@ def continuous_schedule(requests, num_slots):
     return schedule
 """,
     ),
+    "e3-one-a-step": Mutant(
+        "c01-e3",
+        "lets one request join in a step, with an if where a while is meant",
+        "One request joins in each step",
+        """
+# EXERCISE c01-e3
+def continuous_schedule(requests, num_slots):
+    to_come, running, schedule = list(requests), {}, []
+    while to_come or running:
+        if len(running) < num_slots and to_come and to_come[0][1] <= len(schedule):
+            name, _, output_len = to_come.pop(0)
+            running[name] = output_len
+        schedule.append(list(running))
+        running = {name: left - 1 for name, left in running.items() if left > 1}
+    return schedule
+""",
+    ),
+    "e3-one-step-too-many": Mutant(
+        "c01-e3",
+        "takes out those who are done at the start of the next step, and so needs a step more",
+        "All is right but the end",
+        """
+# EXERCISE c01-e3
+def continuous_schedule(requests, num_slots):
+    to_come, running, schedule = list(requests), {}, []
+    while to_come or running:
+        running = {name: left for name, left in running.items() if left}
+        while len(running) < num_slots and to_come and to_come[0][1] <= len(schedule):
+            name, _, output_len = to_come.pop(0)
+            running[name] = output_len
+        schedule.append(list(running))
+        for name in running:
+            running[name] -= 1
+    return schedule
+""",
+    ),
 }

@@ -187,4 +187,32 @@ def decode_intensity(config, context, batch):
     return round(flop / (2 * w + batch * context * 4 * L * kv * d), 2)
 """,
     ),
+    "e1-batch-forgotten": Mutant(
+        "c02-e1",
+        "never looks at batch",
+        "intensity of a batch of 1",
+        """
+# EXERCISE c02-e1
+def decode_intensity(config, context, batch):
+    L, h, d = config["layers"], config["hidden"], config["head_dim"]
+    heads, kv = config["heads"], config["kv_heads"]
+    w = L * (2 * h * (heads + kv) * d + 3 * h * config["ffn"]) + h * config["vocab"]
+    flop = 2 * w + 4 * L * heads * d * context
+    return flop / (2 * w + context * 4 * L * kv * d)
+""",
+    ),
+    "e1-flop-of-one": Mutant(
+        "c02-e1",
+        "forgets the batch in the FLOP",
+        "The FLOP are those of one request",
+        """
+# EXERCISE c02-e1
+def decode_intensity(config, context, batch):
+    L, h, d = config["layers"], config["hidden"], config["head_dim"]
+    heads, kv = config["heads"], config["kv_heads"]
+    w = L * (2 * h * (heads + kv) * d + 3 * h * config["ffn"]) + h * config["vocab"]
+    flop = 2 * w + 4 * L * heads * d * context
+    return flop / (2 * w + batch * context * 4 * L * kv * d)
+""",
+    ),
 }

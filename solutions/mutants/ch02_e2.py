@@ -165,4 +165,76 @@ def largest_batch(limit_ms, context, costs, machine):
     return max(1, min(room, int(memory), int(s * machine["flop_per_s"] // flop)))
 """,
     ),
+    "e2-batch-forgotten": Mutant(
+        "c02-e2",
+        "clocks the step of one request, however many there are",
+        "The batch is forgotten",
+        """
+# EXERCISE c02-e2
+def largest_batch(limit_ms, context, costs, machine):
+    batch = 0
+    while True:
+        n = batch + 1
+        total_bytes = costs["layer_bytes"] + costs["head_bytes"] + context * costs["kv_bytes"]
+        flop = (costs["layer_flop"] + costs["head_flop"] + context * costs["pair_flop"])
+        ms = 1000 * max(total_bytes / machine["bytes_per_s"], flop / machine["flop_per_s"])
+        if ms > limit_ms or n * context > machine["kv_tokens"]:
+            return batch
+        batch = n
+""",
+    ),
+    "e2-flop-of-one": Mutant(
+        "c02-e2",
+        "clocks the FLOP of one request",
+        "The FLOP are those of one request",
+        """
+# EXERCISE c02-e2
+def largest_batch(limit_ms, context, costs, machine):
+    batch = 0
+    while True:
+        n = batch + 1
+        total_bytes = costs["layer_bytes"] + costs["head_bytes"] + n * context * costs["kv_bytes"]
+        flop = (costs["layer_flop"] + costs["head_flop"] + context * costs["pair_flop"])
+        ms = 1000 * max(total_bytes / machine["bytes_per_s"], flop / machine["flop_per_s"])
+        if ms > limit_ms or n * context > machine["kv_tokens"]:
+            return batch
+        batch = n
+""",
+    ),
+    "e2-kv-of-one": Mutant(
+        "c02-e2",
+        "clocks the KV of one request",
+        "The bytes hold the KV of one request",
+        """
+# EXERCISE c02-e2
+def largest_batch(limit_ms, context, costs, machine):
+    batch = 0
+    while True:
+        n = batch + 1
+        total_bytes = costs["layer_bytes"] + costs["head_bytes"] + context * costs["kv_bytes"]
+        flop = n * (costs["layer_flop"] + costs["head_flop"] + context * costs["pair_flop"])
+        ms = 1000 * max(total_bytes / machine["bytes_per_s"], flop / machine["flop_per_s"])
+        if ms > limit_ms or n * context > machine["kv_tokens"]:
+            return batch
+        batch = n
+""",
+    ),
+    "e2-room-for-one": Mutant(
+        "c02-e2",
+        "compares the room with the KV of one request",
+        "The room is compared with the KV of one request",
+        """
+# EXERCISE c02-e2
+def largest_batch(limit_ms, context, costs, machine):
+    batch = 0
+    while True:
+        n = batch + 1
+        total_bytes = costs["layer_bytes"] + costs["head_bytes"] + n * context * costs["kv_bytes"]
+        flop = n * (costs["layer_flop"] + costs["head_flop"] + context * costs["pair_flop"])
+        ms = 1000 * max(total_bytes / machine["bytes_per_s"], flop / machine["flop_per_s"])
+        if ms > limit_ms or context > machine["kv_tokens"]:
+            return batch
+        batch = n
+""",
+    ),
 }

@@ -1,4 +1,4 @@
-"""Wrong answers to c02-e3, one mistake each, and what the learner must be told. Knows no right answer. Chapter 2."""
+"""Wrong answers to c02-e3: matrices, attention and the clock. Knows no right answer. Chapter 2."""
 
 from tools.mutant_table import Mutant
 
@@ -127,70 +127,6 @@ def step_ms(parts, costs, machine):
     linear = hypot(new * costs["layer_flop"] / F, costs["layer_bytes"] / B)
     attention = hypot(pairs * costs["pair_flop"] / F, kv * costs["kv_bytes"] / B)
     head = hypot(rows * costs["head_flop"] / F, costs["head_bytes"] / B) if rows else 0
-    return machine["fixed_ms"] + linear + attention + head
-""",
-    ),
-    "e3-head-for-all": Mutant(
-        "c02-e3",
-        "computes the head for every new token",
-        "The head is computed for every new token",
-        """
-# EXERCISE c02-e3
-from math import hypot
-def step_ms(parts, costs, machine):
-    F, B = machine["flop_per_s"] / 1000, machine["bytes_per_s"] / 1000
-    new = sum(n for n, c, s in parts)
-    rows = sum(1 for n, c, s in parts if s)
-    pairs = sum(n * c + n * (n + 1) / 2 for n, c, s in parts)
-    kv = sum(n + c for n, c, s in parts)
-    if not parts:
-        return machine["fixed_ms"]
-    linear = hypot(new * costs["layer_flop"] / F, costs["layer_bytes"] / B)
-    attention = hypot(pairs * costs["pair_flop"] / F, kv * costs["kv_bytes"] / B)
-    head = hypot(new * costs["head_flop"] / F, costs["head_bytes"] / B)
-    return machine["fixed_ms"] + linear + attention + head
-""",
-    ),
-    "e3-head-for-every-part": Mutant(
-        "c02-e3",
-        "computes the head for chunks in the middle of a prompt",
-        "The head is computed for every part",
-        """
-# EXERCISE c02-e3
-from math import hypot
-def step_ms(parts, costs, machine):
-    F, B = machine["flop_per_s"] / 1000, machine["bytes_per_s"] / 1000
-    new = sum(n for n, c, s in parts)
-    rows = sum(1 for n, c, s in parts if s)
-    pairs = sum(n * c + n * (n + 1) / 2 for n, c, s in parts)
-    kv = sum(n + c for n, c, s in parts)
-    if not parts:
-        return machine["fixed_ms"]
-    rows = len(parts)
-    linear = hypot(new * costs["layer_flop"] / F, costs["layer_bytes"] / B)
-    attention = hypot(pairs * costs["pair_flop"] / F, kv * costs["kv_bytes"] / B)
-    head = hypot(rows * costs["head_flop"] / F, costs["head_bytes"] / B) if rows else 0
-    return machine["fixed_ms"] + linear + attention + head
-""",
-    ),
-    "e3-head-always": Mutant(
-        "c02-e3",
-        "reads the head in every step",
-        "although nobody samples",
-        """
-# EXERCISE c02-e3
-from math import hypot
-def step_ms(parts, costs, machine):
-    F, B = machine["flop_per_s"] / 1000, machine["bytes_per_s"] / 1000
-    new = sum(n for n, c, s in parts)
-    rows = sum(1 for n, c, s in parts if s)
-    pairs = sum(n * c + n * (n + 1) / 2 for n, c, s in parts)
-    kv = sum(n + c for n, c, s in parts)
-    if not parts:
-        return machine["fixed_ms"]
-    linear = hypot(new * costs["layer_flop"] / F, costs["layer_bytes"] / B)
-    attention = hypot(pairs * costs["pair_flop"] / F, kv * costs["kv_bytes"] / B)
-    head = hypot(rows * costs["head_flop"] / F, costs["head_bytes"] / B)
     return machine["fixed_ms"] + linear + attention + head
 """,
     ),

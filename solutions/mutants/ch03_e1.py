@@ -96,4 +96,16 @@ finish = {
 finish = {"srtf": [16, 7, 4, 11], "rr": [15, 14, 7, 16]}
 """,
     ),
+    "e1-three-wrong": Mutant(
+        "c03-e1",
+        "loses its way under round robin after C",
+        "rr: A, B and D are not right",
+        """
+# EXERCISE c03-e1
+finish = {
+    "srtf": dict(zip("ABCD", (16, 7, 4, 11))),
+    "rr": dict(zip("ABCD", (16, 13, 7, 14))),
+}
+""",
+    ),
 }

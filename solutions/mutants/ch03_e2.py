@@ -183,4 +183,24 @@ def stride(jobs, num_slices):
     return order
 """,
     ),
+    "e2-by-name": Mutant(
+        "c03-e2",
+        "takes the smallest pair of pass and name",
+        "comes first in the alphabet runs there",
+        """
+# EXERCISE c03-e2
+def stride(jobs, num_slices):
+    tickets = {name: t for name, t, _ in jobs}
+    passes, order = {}, []
+    for now in range(num_slices):
+        start = min(passes.values(), default=0)
+        for name, t, arrives in jobs:
+            if arrives == now:
+                passes[name] = start
+        _, best = min((p, name) for name, p in passes.items())
+        order.append(best)
+        passes[best] += 1 / tickets[best]
+    return order
+""",
+    ),
 }

@@ -123,4 +123,33 @@ def fair_door(requests, num_seats):
     return out
 """,
     ),
+    "e3-lifts-only-the-new": Mutant(
+        "c03-e3",
+        "lifts a user when seen for the first time, and never again",
+        "Only a user who was never there before is lifted",
+        """
+# EXERCISE c03-e3
+def fair_door(requests, num_seats):
+    coming, waiting, running, had, out = list(requests), [], {}, {}, []
+    who = {name: user for name, user, _, _ in requests}
+    while coming or waiting or running:
+        while coming and coming[0][2] <= len(out):
+            name, user, _, length = coming.pop(0)
+            here = {u for _, u, _ in waiting} | {who[n] for n in running}
+            if user not in had:
+                had[user] = min((had[u] for u in here), default=0)
+            waiting.append((name, user, length))
+        while waiting and len(running) < num_seats:
+            chosen = min(waiting, key=lambda w: had[w[1]])
+            waiting.remove(chosen)
+            running[chosen[0]] = chosen[2]
+        out.append(list(running))
+        for name in list(running):
+            had[who[name]] += 1
+            running[name] -= 1
+            if not running[name]:
+                del running[name]
+    return out
+""",
+    ),
 }

@@ -1,6 +1,8 @@
 """check and the judge behind it, as a notebook sees them: functions, values, blanks, mistakes."""
 
 import json
+import signal
+import time
 
 import pytest
 from hypothesis import given
@@ -13,8 +15,10 @@ from mini_vllm.grading.calling import NotPlain, call_all, call_once, to_plain
 from mini_vllm.grading.checkers import one_of, parts, sequence
 from mini_vllm.grading.exercise import KINDS, Exercise
 from mini_vllm.grading.judging import explain, judge
+from mini_vllm.grading.limits import Limits
 from mini_vllm.grading.quantities import numeric
 from mini_vllm.grading.reference import answer
+from mini_vllm.stages.ch04_admit_retire import Scheduler as Stage4
 
 from .conftest import right
 
@@ -215,6 +219,40 @@ def test_a_time_limit_names_the_case_even_for_code_that_catches_exceptions():
     cases = exercise.cases(1)
     verdict = judge(exercise, cases, call_all(exercise, static_waste, cases, limit_s=0.2))
     assert verdict.status == "timeout" and "static_waste([3], 1)" in verdict.message
+
+
+class Spins(Stage4):
+    """Puts a held request back where it came from, and looks at it again: its schedule() never ends."""
+
+    def schedule_waiting(self):
+        while self.waiting:
+            self.waiting.add(self.waiting.pop())
+
+
+def test_check_gives_up_on_a_scheduler_that_never_ends_and_names_the_case(monkeypatch):
+    """As a learner's notebook calls it: no limit is passed. The signal handlers are as before afterwards."""
+    monkeypatch.setattr(feedback, "PATIENCE_S", 0.3)
+    before = signal.getsignal(signal.SIGPROF)
+    with pytest.raises(GradeFailed, match=r"c04-e3 ✗ not done after 0.3 s, in .*A \(2 \+ 2 tokens"):
+        check("c04-e3", Spins)
+    assert signal.getsignal(signal.SIGPROF) == before and signal.getitimer(signal.ITIMER_PROF) == (0, 0)
+
+
+def test_check_counts_no_time_in_which_nothing_is_computed(monkeypatch, capsys):
+    """A learner who stops in a debugger is not interrupted."""
+    static_waste = right("c01-e1")
+
+    def thoughtful(output_lens, batch_size):
+        time.sleep(0.02)
+        return static_waste(output_lens, batch_size)
+
+    monkeypatch.setattr(feedback, "PATIENCE_S", 0.4)
+    check("c01-e1", thoughtful)  # 40 times 0.02 s
+    assert capsys.readouterr().out.startswith("c01-e1 ✓")
+
+
+def test_the_limit_of_a_check_is_that_of_a_graded_run():
+    assert feedback.PATIENCE_S == Limits().calls_s
 
 
 json_values = st.recursive(
