@@ -129,11 +129,13 @@ def call_once(exercise: Exercise, fn: Callable, case: Case) -> dict:
     return {"value": value, "printed": printed.text}
 
 
-def call_all(exercise: Exercise, fn: Callable, cases: list[Case], limit_s: float | None = None) -> list[dict]:
-    """Outcomes in the order of `cases`; stops after a stub, an exception or the time limit."""
+def call_all(
+    exercise: Exercise, fn: Callable, cases: list[Case], limit_s: float | None = None, cpu_only: bool = False
+) -> list[dict]:
+    """Outcomes in the order of `cases`; stops after a stub, an exception or the time limit (see `time_limit`)."""
     outcomes: list[dict] = []
     try:
-        with time_limit(limit_s):
+        with time_limit(limit_s, cpu_only):
             for case in cases:
                 outcomes.append(call_once(exercise, fn, case))
                 if "value" not in outcomes[-1] and "refused" not in outcomes[-1]:
@@ -144,8 +146,11 @@ def call_all(exercise: Exercise, fn: Callable, cases: list[Case], limit_s: float
 
 
 @contextlib.contextmanager
-def time_limit(seconds: float | None) -> Iterator[None]:
-    """Raise OutOfTime in the block after `seconds`. Without effect on Windows and outside the main thread."""
+def time_limit(seconds: float | None, cpu_only: bool = False) -> Iterator[None]:
+    """Raise OutOfTime in the block after `seconds`. Without effect on Windows and outside the main thread.
+
+    cpu_only: seconds in which this process computes, so that a learner may stop in a debugger and think.
+    """
     usable = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
     if not seconds or not usable:
         yield
@@ -154,11 +159,12 @@ def time_limit(seconds: float | None) -> Iterator[None]:
     def end_it(signum, frame):
         raise OutOfTime
 
-    before = signal.signal(signal.SIGALRM, end_it)
+    timer, alarm = (signal.ITIMER_PROF, signal.SIGPROF) if cpu_only else (signal.ITIMER_REAL, signal.SIGALRM)
+    before = signal.signal(alarm, end_it)
     # Again every second: a bare `except:` in an endless loop swallows one OutOfTime, and nbval's limit takes over.
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    signal.setitimer(timer, seconds, 1.0)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(timer, 0)
+        signal.signal(alarm, before)

@@ -47,6 +47,7 @@ class Exercise:
     essence: what of an answer decides whether it is right (all of it, or only its cost); by it an answer is
         compared with known mistakes.
     packages: without these the exercise is skipped, with the reason, and never passed.
+    raised: (how the told error begins, what it says about the answer); the first that fits is told with the error.
     stage: "ch04" if what passes is the learner's scheduler of that chapter, to be kept for the next (`my_stage`).
     """
 
@@ -66,6 +67,7 @@ class Exercise:
     essence: Callable[[Case, Any], Any] = _whole_value
     show: Callable[[str, tuple], str] = _as_a_call
     packages: tuple[str, ...] = ()
+    raised: tuple[tuple[str, str], ...] = ()
     stage: str | None = None
 
     def __post_init__(self) -> None:

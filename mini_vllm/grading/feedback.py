@@ -14,11 +14,13 @@ from mini_vllm.grading.bank import find_exercise, hidden_modules
 from mini_vllm.grading.calling import call_all
 from mini_vllm.grading.exercise import Exercise
 from mini_vllm.grading.hints import next_hint
+from mini_vllm.grading.limits import Limits
 from mini_vllm.grading.my_stage import keep
 from mini_vllm.grading.reach import hidden_reach
 
 GRADED_FOLDER = "MINI_VLLM_GRADED_FOLDER"  # set by the grader: a folder with cases.json; answers.jsonl goes there
 NOTEBOOK_SEED = "notebook"
+PATIENCE_S = Limits.calls_s  # of CPU, for all calls of one check; a graded run has as many on the clock
 
 
 class GradeFailed(AssertionError):
@@ -32,7 +34,8 @@ def check(exercise_id: str, given: Any) -> None:
     """Try what you wrote (a function, a class, or a value) on the exercise's cases: tiny ones first, then random ones.
 
     The cases are the same in every run. Prints one line when all are right, and a second where a graded run would
-    refuse what the function uses. Raises GradeFailed with the smallest case that is not right.
+    refuse what the function uses. Raises GradeFailed with the smallest case that is not right, or with the case in
+    which the function was after PATIENCE_S seconds of CPU.
     """
     exercise = find_exercise(exercise_id)
     call = f'check("{exercise_id}", {exercise.function})'
@@ -60,7 +63,7 @@ def _judge_here(exercise: Exercise, given: Any) -> None:
     from mini_vllm.grading.judging import MISSING, PASS, judge
 
     cases = exercise.cases(NOTEBOOK_SEED)
-    verdict = judge(exercise, cases, call_all(exercise, given, cases))
+    verdict = judge(exercise, cases, call_all(exercise, given, cases, PATIENCE_S, cpu_only=True))
     hint_line = next_hint(exercise.exercise_id)
     if verdict.status == PASS:
         print(exercise.passed_line)

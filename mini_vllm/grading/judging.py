@@ -41,6 +41,7 @@ def judge(exercise: Exercise, cases: list[Case], outcomes: list[dict]) -> Verdic
     if "error" in last:
         lines = [f"{name} ✗ {exercise.call_text(case)} raised", f"  {last['error']}"]
         lines += [f"  in the line: {last['line']}"] if last.get("line") else []
+        lines += [_wrapped(why)] if (why := explain(exercise, cases, outcomes[: where + 1])) else []
         return Verdict(ERROR, "\n".join(lines + _printed(last)))
     return _judge_values(exercise, cases, outcomes)
 
@@ -71,15 +72,25 @@ def _judge_values(exercise: Exercise, cases: list[Case], outcomes: list[dict]) -
         *_printed(outcomes[smallest]),
     ]
     mistake = explain(exercise, cases, outcomes)
-    if mistake:  # in lines that a notebook shows without a scroll bar
-        lines.append(textwrap.fill(mistake, 84, initial_indent="  ", subsequent_indent="  "))
+    if mistake:
+        lines.append(_wrapped(mistake))
     return Verdict(WRONG, "\n".join(lines))
 
 
+def _wrapped(sentence: str) -> str:
+    """In lines that a notebook shows without a scroll bar."""
+    return textwrap.fill(sentence, 84, initial_indent="  ", subsequent_indent="  ")
+
+
 def explain(exercise: Exercise, cases: list[Case], outcomes: list[dict]) -> str | None:
-    """The sentence of the known mistake that would give the learner's results in every single case, if there is one."""
+    """The sentence of the known mistake that would give the learner's results in every single case, if there is one.
+
+    Where the last case raised: what that error says about the answer.
+    """
     from mini_vllm.grading.reference import mistakes
 
+    if error := outcomes[-1].get("error"):
+        return next((why for start, why in exercise.raised if error.startswith(start)), None)
     if not all("value" in outcome for outcome in outcomes):
         return None
     answered = [(case, outcome["value"]) for case, outcome in zip(cases, outcomes, strict=False)]

@@ -106,7 +106,8 @@ def _work(steps: list[dict]) -> tuple[dict[str, int], dict[str, int]]:
 def everybody_served(case: Case, got: Any, expected: Any) -> str | None:
     """Each request of the workload finished once, with all its tokens computed: the base of every claim about work.
 
-    The last token that a request emits is never computed; hence the minus one.
+    The last token that a request emits is never computed; hence the minus one. Where max_model_len ends an answer
+    sooner, it is that one's last.
     """
     if complaint := _no_trace(got, ("scheduled", "preempted", "computed", "finished")):
         return complaint
@@ -115,11 +116,14 @@ def everybody_served(case: Case, got: Any, expected: Any) -> str | None:
         finished = [req_id for record in got for req_id in record["finished"]]
     except DAMAGED:
         return "the step records are damaged: who was served cannot be read"
+    most = case[1].get("max_model_len") if len(case) > 1 else None
     for req_id, prompt_len, max_tokens, _ in case[0]:
         if finished.count(req_id) != 1:
             return f"{req_id} finished {finished.count(req_id)} times, it should once"
-        if furthest.get(req_id, 0) != prompt_len + max_tokens - 1:
-            return f"{req_id} needs {prompt_len + max_tokens - 1} tokens computed, got {furthest.get(req_id, 0)}"
+        longest = prompt_len + max_tokens
+        computed = min(longest, most or longest) - 1
+        if furthest.get(req_id, 0) != computed:
+            return f"{req_id} needs {computed} tokens computed, got {furthest.get(req_id, 0)}"
     return None
 
 

@@ -11,13 +11,14 @@ from mini_vllm.core.block_pool import BlockPool
 from mini_vllm.core.prefix_cache import extend_hashes, root_hash
 from mini_vllm.errors import ConfigError
 from mini_vllm.request import Request
-from mini_vllm.viz.style import INK, SAND, SKY, SMALL, SOFT, Picture, house_style, legend_above, panels
+from mini_vllm.viz.style import INK, SKY, SMALL, SOFT, Picture, house_style, legend_above, panels
 
 MOST_COLUMNS, MOST_ROWS = 5, 8  # of chains: what a column of the book can hold
 MOST_BLOCKS = 10  # of a pool
 PITCH, GAP = 1.4, 0.45  # of its rows; between blocks in use and the free queue, in blocks
-SHARED, OWN, EMPTY = SKY, SAND, "#FFFFFF"
+SHARED, OWN, EMPTY = SKY, "#FAE7DB", "#FFFFFF"  # three greys in print
 SHOWN_BYTES = 2  # of each hash
+HALF = 0.43  # of a box's width, in columns
 
 
 # ---- chains
@@ -57,7 +58,7 @@ def hash_chains(requests: Sequence[Request], block_size: int, *, alt: str) -> Pi
             ax.text(column + 0.5, row, request.request_id, va="center", fontweight="bold")
         ax.set_xlim(-0.5, max(n.column for n in drawn) + 0.9)
         ax.set_ylim(num_rows - 0.45, -0.5)
-        ax.axis("off")
+        _say(ax, x="the blocks of a prompt, from its beginning on", y="one request a row")
         legend_above(figure, _patches({"of several requests": SHARED, "of one request": OWN}))
         return Picture(figure, alt)
 
@@ -92,8 +93,8 @@ def _tokens(token_ids: Sequence[int]) -> str:
 
 
 def _connect(ax: Axes, parent: Node, child: Node) -> None:
-    start, end = parent.column + 0.42, child.column - 0.42
-    middle = end - 0.06
+    start, end = parent.column + HALF + 0.02, child.column - HALF - 0.02
+    middle = end - 0.03
     ax.plot([start, middle, middle, end], [parent.row, parent.row, child.row, child.row], color=INK, linewidth=1.2)
 
 
@@ -138,10 +139,10 @@ def free_queue(moments: Mapping[str, PoolState], *, names: Mapping[bytes, str] |
             for place, (block, block_hash, _) in enumerate(state.free):
                 _box(ax, head + place, y, f"{block}", _content(block_hash, names), _fill(block_hash))
             if state.free:
-                ax.text(head - 0.4, y + 0.42, "↑ taken next", va="top", fontsize=SMALL - 1.5, color=SOFT)
+                ax.text(head - 0.4, y + 0.42, "↑ taken next", va="top", fontsize=SMALL, color=SOFT)
         ax.set_xlim(-0.5, width + GAP - 0.5)
-        ax.set_ylim(PITCH * (len(moments) - 1) + 0.65, -0.85)
-        ax.axis("off")
+        ax.set_ylim(PITCH * (len(moments) - 1) + 0.75, -0.85)
+        _say(ax, x="blocks by number: those in use, then the free queue from its head", y="one moment a row")
         words = {"cached: a prefix can find it": SHARED, "nothing to find": EMPTY}
         in_use = Patch(facecolor=EMPTY, edgecolor=INK, linewidth=1.8, label="in use, × owners")
         legend_above(figure, [*_patches(words), in_use])
@@ -155,7 +156,7 @@ def _fill(block_hash: bytes | None) -> str:
 def _content(block_hash: bytes | None, names: Mapping[bytes, str] | None) -> str:
     if block_hash is None:
         return "–"
-    return (names or {}).get(block_hash) or block_hash[:SHOWN_BYTES].hex() + "…"
+    return (names or {}).get(block_hash) or block_hash[:SHOWN_BYTES].hex()
 
 
 # ---- boxes
@@ -167,8 +168,8 @@ def _box(
     """A box around (x, y) with a bold line and a small one."""
     ax.add_patch(
         FancyBboxPatch(
-            (x - 0.4, y - 0.34),
-            0.8,
+            (x - HALF, y - 0.34),
+            2 * HALF,
             0.68,
             boxstyle="round,pad=0.02,rounding_size=0.06",
             mutation_aspect=0.8,
@@ -179,7 +180,16 @@ def _box(
         )
     )
     ax.text(x, y - (0.12 if text else 0), head, ha="center", va="center", fontsize=SMALL)
-    ax.text(x, y + 0.16, text, ha="center", va="center", fontsize=SMALL - 1.5, color=INK)
+    ax.text(x, y + 0.16, text, ha="center", va="center", fontsize=SMALL, color=INK)
+
+
+def _say(ax: Axes, x: str, y: str) -> None:
+    """What the two directions mean, on a picture without scales."""
+    ax.set_xlabel(x, fontsize=SMALL)
+    ax.set_ylabel(y, fontsize=SMALL)
+    ax.set(xticks=[], yticks=[])
+    for spine in ax.spines.values():
+        spine.set_visible(False)
 
 
 def _patches(words: Mapping[str, str]) -> list[Artist]:

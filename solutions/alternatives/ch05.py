@@ -105,7 +105,8 @@ class MyScheduler(my_stage("ch04")):
         self.waiting.put_back(request)
         super().start(request)
     def why_not(self, request):
-        need = [self.config.blocks_for(r.longest - 1) for r in [*self.running, request]]
+        most = self.config.max_model_len
+        need = [self.config.blocks_for(min(r.longest, most) - 1) for r in [*self.running, request]]
         if len(self.running) == self.config.max_num_seqs:
             return "max_num_seqs"
         if request.num_prompt_tokens > self.left:
@@ -143,8 +144,10 @@ class MyScheduler:
         self.line.append(request)
     def has_unfinished_requests(self):
         return bool(self.line or self.runs)
+    def last(self, request):
+        return min(request.longest, self.config.max_model_len)
     def worst(self, request):
-        return -(-(request.longest - 1) // self.config.block_size)
+        return -(-(self.last(request) - 1) // self.config.block_size)
     def blocks(self, request, tokens):
         table = self.tables.setdefault(request.request_id, [])
         more = -(-tokens // self.config.block_size) - len(table)
@@ -193,7 +196,7 @@ class MyScheduler:
         news = []
         for r in list(self.runs):
             r.token_ids += output.sampled_token_ids[r.request_id]
-            done = r.num_tokens == r.longest
+            done = r.num_tokens == self.last(r)
             if done:
                 self.runs.remove(r)
                 self.free = self.tables.pop(r.request_id) + self.free

@@ -136,7 +136,10 @@ class Scheduler(my_stage("ch06")):
         n = request.num_new_tokens - len(found) * self.config.block_size
         if n > self.budget:
             return "token_budget"
-        new = self.kv_cache_manager.allocate_slots(request, n, hits=found, full_sequence=True)
+        spare = self.config.watermark_blocks * bool(self.running)
+        new = self.kv_cache_manager.allocate_slots(
+            request, n, hits=found, full_sequence=True, watermark_blocks=spare
+        )
         if new is None:
             return "kv_full_sequence"
         self.start(request)
@@ -195,7 +198,10 @@ class Scheduler(my_stage("ch06", to_extend=True)):
         if request.num_tokens - start > self.budget:
             return "token_budget"
         blocks = self.kv_cache_manager.allocate_slots(
-            request, request.num_tokens - start, hits=hits, full_sequence=self.config.reserve_full_isl
+            request,
+            request.num_tokens - start,
+            hits=hits,
+            watermark_blocks=self.config.watermark_blocks if len(self.running) > 0 else 0,
         )
         if blocks is None:
             return "kv_chunk"

@@ -173,4 +173,63 @@ def continuous_schedule(requests, num_slots):
     return schedule
 """,
     ),
+    "e3-stops-when-idle": Mutant(
+        "c01-e3",
+        "returns in the first step in which nobody runs",
+        "even before the first request has come",
+        """
+# EXERCISE c01-e3
+def continuous_schedule(requests, num_slots):
+    to_come, waiting, running, schedule = list(requests), [], {}, []
+    while to_come or waiting or running:
+        while to_come and to_come[0][1] <= len(schedule):
+            waiting.append(to_come.pop(0))
+        while waiting and len(running) < num_slots:
+            name, _, output_len = waiting.pop(0)
+            running[name] = output_len
+        if not running:
+            return schedule
+        schedule.append(list(running))
+        running = {name: left - 1 for name, left in running.items() if left > 1}
+    return schedule
+""",
+    ),
+    "e3-arrives-late": Mutant(
+        "c01-e3",
+        "tests arrival_step < k",
+        "Everybody joins a step late",
+        """
+# EXERCISE c01-e3
+def continuous_schedule(requests, num_slots):
+    to_come, waiting, running, schedule = list(requests), [], {}, []
+    while to_come or waiting or running:
+        while to_come and to_come[0][1] < len(schedule):
+            waiting.append(to_come.pop(0))
+        while waiting and len(running) < num_slots:
+            name, _, output_len = waiting.pop(0)
+            running[name] = output_len
+        schedule.append(list(running))
+        running = {name: left - 1 for name, left in running.items() if left > 1}
+    return schedule
+""",
+    ),
+    "e3-prefill-extra": Mutant(
+        "c01-e3",
+        "takes the step of joining for the prompt and advances output_len times after it",
+        "advances once more than its output_len",
+        """
+# EXERCISE c01-e3
+def continuous_schedule(requests, num_slots):
+    to_come, waiting, running, schedule = list(requests), [], {}, []
+    while to_come or waiting or running:
+        while to_come and to_come[0][1] <= len(schedule):
+            waiting.append(to_come.pop(0))
+        while waiting and len(running) < num_slots:
+            name, _, output_len = waiting.pop(0)
+            running[name] = output_len + 1
+        schedule.append(list(running))
+        running = {name: left - 1 for name, left in running.items() if left > 1}
+    return schedule
+""",
+    ),
 }

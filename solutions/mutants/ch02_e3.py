@@ -213,4 +213,48 @@ def step_ms(parts, costs, machine):
     return (machine["fixed_ms"] + linear + attention + head) / 1000
 """,
     ),
+    "e3-seconds-and-ms": Mutant(
+        "c02-e3",
+        "adds seconds to fixed_ms",
+        "Seconds and milliseconds are added",
+        """
+# EXERCISE c02-e3
+from math import hypot
+def step_ms(parts, costs, machine):
+    F, B = machine["flop_per_s"], machine["bytes_per_s"]
+    new = sum(n for n, c, s in parts)
+    rows = sum(1 for n, c, s in parts if s)
+    pairs = sum(n * c + n * (n + 1) / 2 for n, c, s in parts)
+    kv = sum(n + c for n, c, s in parts)
+    if not parts:
+        return machine["fixed_ms"]
+    linear = hypot(new * costs["layer_flop"] / F, costs["layer_bytes"] / B)
+    attention = hypot(pairs * costs["pair_flop"] / F, kv * costs["kv_bytes"] / B)
+    head = hypot(rows * costs["head_flop"] / F, costs["head_bytes"] / B) if rows else 0
+    return machine["fixed_ms"] + linear + attention + head
+""",
+    ),
+    "e3-pairs-pooled": Mutant(
+        "c02-e3",
+        "counts the pairs over the sums of new and computed tokens",
+        "count pairs part by part",
+        """
+# EXERCISE c02-e3
+from math import hypot
+def step_ms(parts, costs, machine):
+    F, B = machine["flop_per_s"] / 1000, machine["bytes_per_s"] / 1000
+    new = sum(n for n, c, s in parts)
+    rows = sum(1 for n, c, s in parts if s)
+    pairs = sum(n * c + n * (n + 1) / 2 for n, c, s in parts)
+    kv = sum(n + c for n, c, s in parts)
+    if not parts:
+        return machine["fixed_ms"]
+    done = sum(c for n, c, s in parts)
+    pairs = new * done + new * (new + 1) / 2
+    linear = hypot(new * costs["layer_flop"] / F, costs["layer_bytes"] / B)
+    attention = hypot(pairs * costs["pair_flop"] / F, kv * costs["kv_bytes"] / B)
+    head = hypot(rows * costs["head_flop"] / F, costs["head_bytes"] / B) if rows else 0
+    return machine["fixed_ms"] + linear + attention + head
+""",
+    ),
 }

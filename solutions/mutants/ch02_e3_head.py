@@ -88,4 +88,25 @@ def step_ms(parts, costs, machine):
     return ms
 """,
     ),
+    "e3-head-read-each": Mutant(
+        "c02-e3",
+        "reads the head once for every row",
+        "head's weights are read once for every row",
+        """
+# EXERCISE c02-e3
+from math import hypot
+def step_ms(parts, costs, machine):
+    F, B = machine["flop_per_s"] / 1000, machine["bytes_per_s"] / 1000
+    new = sum(n for n, c, s in parts)
+    rows = sum(1 for n, c, s in parts if s)
+    pairs = sum(n * c + n * (n + 1) / 2 for n, c, s in parts)
+    kv = sum(n + c for n, c, s in parts)
+    if not parts:
+        return machine["fixed_ms"]
+    linear = hypot(new * costs["layer_flop"] / F, costs["layer_bytes"] / B)
+    attention = hypot(pairs * costs["pair_flop"] / F, kv * costs["kv_bytes"] / B)
+    head = hypot(rows * costs["head_flop"] / F, rows * costs["head_bytes"] / B) if rows else 0
+    return machine["fixed_ms"] + linear + attention + head
+""",
+    ),
 }

@@ -18,7 +18,7 @@ finish = {
     "e1-turnarounds": Mutant(
         "c03-e1",
         "subtracts the arrivals everywhere",
-        "Under srtf these are turnarounds",
+        "Under both these are turnarounds",
         """
 # EXERCISE c03-e1
 finish = {
@@ -105,6 +105,78 @@ finish = {"srtf": [16, 7, 4, 11], "rr": [15, 14, 7, 16]}
 finish = {
     "srtf": dict(zip("ABCD", (16, 7, 4, 11))),
     "rr": dict(zip("ABCD", (16, 13, 7, 14))),
+}
+""",
+    ),
+    "e1-a-before-c": Mutant(
+        "c03-e1",
+        "puts A before C, who comes in the very moment in which its slice ends",
+        "A stands before C at 3",
+        """
+# EXERCISE c03-e1
+finish = {
+    "srtf": dict(zip("ABCD", (16, 7, 4, 11))),
+    "rr": dict(zip("ABCD", (15, 14, 10, 16))),
+}
+""",
+    ),
+    "e1-b-before-d": Mutant(
+        "c03-e1",
+        "puts B before D, who came during its slice",
+        "B stands before D at 6",
+        """
+# EXERCISE c03-e1
+finish = {
+    "srtf": dict(zip("ABCD", (16, 7, 4, 11))),
+    "rr": dict(zip("ABCD", (15, 11, 7, 16))),
+}
+""",
+    ),
+    "e1-fcfs-in-rr": Mutant(
+        "c03-e1",
+        "runs everybody to the end under round robin",
+        "Under rr that is first come, first served",
+        """
+# EXERCISE c03-e1
+finish = {
+    "srtf": dict(zip("ABCD", (16, 7, 4, 11))),
+    "rr": dict(zip("ABCD", (7, 11, 12, 16))),
+}
+""",
+    ),
+    "e1-fcfs-twice": Mutant(
+        "c03-e1",
+        "runs everybody to the end under both",
+        "Under both that is first come, first served",
+        """
+# EXERCISE c03-e1
+finish = {
+    "srtf": dict(zip("ABCD", (7, 11, 12, 16))),
+    "rr": dict(zip("ABCD", (7, 11, 12, 16))),
+}
+""",
+    ),
+    "e1-schedules-exchanged": Mutant(
+        "c03-e1",
+        "writes each schedule under the other name",
+        "stand the wrong way round",
+        """
+# EXERCISE c03-e1
+finish = {
+    "srtf": dict(zip("ABCD", (15, 14, 7, 16))),
+    "rr": dict(zip("ABCD", (16, 7, 4, 11))),
+}
+""",
+    ),
+    "e1-last-unit-begins": Mutant(
+        "c03-e1",
+        "counts from the unit in which each ends, under srtf only",
+        "when the last unit of each begins",
+        """
+# EXERCISE c03-e1
+finish = {
+    "srtf": dict(zip("ABCD", (15, 6, 3, 10))),
+    "rr": dict(zip("ABCD", (15, 14, 7, 16))),
 }
 """,
     ),

@@ -36,7 +36,7 @@ def abort(gone, waiting, running, blocks, num_free):
     "b1-asks-the-waiting-for-blocks": Mutant(
         "c04-b1",
         "asks those who wait for blocks that they do not have",
-        "KeyError",
+        "Who waits owns no blocks",
         """
 # EXERCISE c04-b1
 def abort(gone, waiting, running, blocks, num_free):
@@ -52,7 +52,7 @@ def abort(gone, waiting, running, blocks, num_free):
     "b1-everybody-waits-or-runs": Mutant(
         "c04-b1",
         "takes for granted that whoever does not run waits",
-        "ValueError",
+        "Look before you take it out",
         """
 # EXERCISE c04-b1
 def abort(gone, waiting, running, blocks, num_free):
@@ -92,6 +92,23 @@ def abort(gone, waiting, running, blocks, num_free):
             del blocks[name]
             num_free += 1
         if name in waiting:
+            waiting.remove(name)
+    return waiting, running, blocks, num_free
+""",
+    ),
+    "b1-four-blocks-each": Mutant(
+        "c04-b1",
+        "gives four blocks back for each request, as many as in the incident",
+        "Give back as many as it holds",
+        """
+# EXERCISE c04-b1
+def abort(gone, waiting, running, blocks, num_free):
+    for name in gone:
+        if name in running:
+            running.remove(name)
+            blocks.pop(name)
+            num_free += 4
+        elif name in waiting:
             waiting.remove(name)
     return waiting, running, blocks, num_free
 """,

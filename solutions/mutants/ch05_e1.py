@@ -99,6 +99,42 @@ step = {
 }
 """,
     ),
+    "e1-never-full": Mutant(
+        "c05-e1",
+        "never lets the pool become full",
+        "the pool may be full",
+        """
+# EXERCISE c05-e1
+step = {
+    "wide": {"enter": ["D", "E"], "tokens_left": 593, "blocks_reserved": 535, "stopped_by": "token_budget"},
+    "tight": {"enter": [], "tokens_left": 4093, "blocks_reserved": 306, "stopped_by": "kv_reservation"},
+}
+""",
+    ),
+    "e1-blocks-left": Mutant(
+        "c05-e1",
+        "gives the blocks that are left",
+        "You have given the blocks that are left",
+        """
+# EXERCISE c05-e1
+step = {
+    "wide": {"enter": ["D", "E"], "tokens_left": 593, "blocks_reserved": 165, "stopped_by": "token_budget"},
+    "tight": {"enter": ["D"], "tokens_left": 2093, "blocks_reserved": 0, "stopped_by": "kv_reservation"},
+}
+""",
+    ),
+    "e1-blocks-of-newcomers": Mutant(
+        "c05-e1",
+        "adds up the reservations of those who enter",
+        "Those who run keep theirs",
+        """
+# EXERCISE c05-e1
+step = {
+    "wide": {"enter": ["D", "E"], "tokens_left": 593, "blocks_reserved": 229, "stopped_by": "token_budget"},
+    "tight": {"enter": ["D"], "tokens_left": 2093, "blocks_reserved": 131, "stopped_by": "kv_reservation"},
+}
+""",
+    ),
     "e1-wrong-gate": Mutant(
         "c05-e1",
         "names the wrong budget in one of the pools",

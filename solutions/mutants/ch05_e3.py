@@ -25,7 +25,7 @@ class MyScheduler(my_stage("ch04", to_extend=True)):
         self.budget -= n
 
     def reserve(self, request):
-        return self.config.blocks_for(request.longest - 1)
+        return self.config.blocks_for(min(request.longest, self.config.max_model_len) - 1)
 
     def admit(self, request):
         if len(self.running) >= self.config.max_num_seqs:
@@ -76,7 +76,7 @@ class MyScheduler(my_stage("ch04", to_extend=True)):
         self.budget -= n
 
     def reserve(self, request):
-        return self.config.blocks_for(request.longest - 1)
+        return self.config.blocks_for(min(request.longest, self.config.max_model_len) - 1)
 
     def admit(self, request):
         if len(self.running) >= self.config.max_num_seqs:
@@ -127,7 +127,7 @@ class MyScheduler(my_stage("ch04", to_extend=True)):
         self.budget -= n
 
     def reserve(self, request):
-        return self.config.blocks_for(request.longest - 1)
+        return self.config.blocks_for(min(request.longest, self.config.max_model_len) - 1)
 
     def admit(self, request):
         if len(self.running) >= self.config.max_num_seqs:
@@ -178,7 +178,7 @@ class MyScheduler(my_stage("ch04", to_extend=True)):
         self.budget -= n
 
     def reserve(self, request):
-        return self.config.blocks_for(request.longest - 1)
+        return self.config.blocks_for(min(request.longest, self.config.max_model_len) - 1)
 
     def admit(self, request):
         if len(self.running) >= self.config.max_num_seqs:

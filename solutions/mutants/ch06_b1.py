@@ -55,6 +55,7 @@ USUAL = {
     "GUARD": "pass",
     "WHEN_COPIED": "self.drop(oldest)",
 }
+NOT_TWICE = "if self.refs[block] == 0: return"
 
 
 def mutant(mistake: str, says: str, **changes: str) -> Mutant:
@@ -82,13 +83,68 @@ MUTANTS = {
     "b1-frees-nothing": mutant("frees nothing at the end", "because nothing is freed", END="[]"),
     "b1-keeps-the-copied": mutant("keeps the block that was copied", "nobody will ever drop it", WHEN_COPIED="pass"),
     "b1-shares-the-list": mutant(
-        "gives both answers the same table", "the tables: expected", CLONE="self.tables[parent]"
+        "gives both answers the same table", "have one and the same list", CLONE="self.tables[parent]"
     ),
-    "b1-only-guards": mutant(
-        "only refuses to drop what is free",
-        "how many look at each block: expected",
+    "b1-shares-the-list-as-given": mutant(
+        "gives both answers the same table, and mends nothing else",
+        "have one and the same list",
+        CLONE="self.tables[parent]",
         FORK="self.tables[parent]",
         END="set(self.tables[name])",
-        GUARD="if self.refs[block] == 0: return",
+    ),
+    "b1-end-as-often": mutant(
+        "drops a block at the end as often as it stands in the table", "as often as it stands", END="self.tables[name]"
+    ),
+    "b1-both-as-often": mutant(
+        "counts and drops as often as a block stands in the table",
+        "as often as it stands",
+        FORK="self.tables[parent]",
+        END="self.tables[name]",
+    ),
+    "b1-table-and-as-often": mutant(
+        "counts the table once and drops each entry",
+        "as often as it stands",
+        FORK="set(self.tables[parent])",
+        END="self.tables[name]",
+    ),
+    "b1-guards-entry-entry": mutant(
+        "refuses to drop what is free; the fork counts each entry, the end each entry",
+        "That hides the fault",
+        FORK="self.tables[parent]",
+        END="self.tables[name]",
+        GUARD=NOT_TWICE,
+    ),
+    "b1-guards-entry-table": mutant(
+        "refuses to drop what is free; the fork counts each entry, the end the table",
+        "That hides the fault",
+        FORK="self.tables[parent]",
+        END="set(self.tables[name])",
+        GUARD=NOT_TWICE,
+    ),
+    "b1-guards-table-entry": mutant(
+        "refuses to drop what is free; the fork counts the table, the end each entry",
+        "That hides the fault",
+        FORK="set(self.tables[parent])",
+        END="self.tables[name]",
+        GUARD=NOT_TWICE,
+    ),
+    "b1-guards-table-table": mutant(
+        "refuses to drop what is free; the fork counts the table, the end the table",
+        "That hides the fault",
+        FORK="set(self.tables[parent])",
+        END="set(self.tables[name])",
+        GUARD=NOT_TWICE,
+    ),
+    "b1-guards-window-entry": mutant(
+        "refuses to drop what is free; the fork counts the window, the end each entry",
+        "That hides the fault",
+        END="self.tables[name]",
+        GUARD=NOT_TWICE,
+    ),
+    "b1-guards-window-table": mutant(
+        "refuses to drop what is free; the fork counts the window, the end the table",
+        "That hides the fault",
+        END="set(self.tables[name])",
+        GUARD=NOT_TWICE,
     ),
 }

@@ -93,4 +93,58 @@ pool = {"table_of_D": [2, 1, 7], "free_queue": [5, 4, 7, 8], "slot_of_token_9_of
 pool = {"table_of_D": [2, 1, 7], "free_queue": [8], "slot_of_token_9_of_D": 29}
 """,
     ),
+    "e1-table-sorted": Mutant(
+        "c06-e1",
+        "sorts the table of D",
+        "A table keeps the order",
+        """
+# EXERCISE c06-e1
+pool = {"table_of_D": [1, 2, 7], "free_queue": [5, 4, 8], "slot_of_token_9_of_D": 29}
+""",
+    ),
+    "e1-all-sorted": Mutant(
+        "c06-e1",
+        "sorts the table of D and the queue",
+        "in the order of their numbers",
+        """
+# EXERCISE c06-e1
+pool = {"table_of_D": [1, 2, 7], "free_queue": [4, 5, 8], "slot_of_token_9_of_D": 29}
+""",
+    ),
+    "e1-c-head-first": Mutant(
+        "c06-e1",
+        "gives only C's blocks back head first",
+        "All is right but C's blocks: they are given back first block first",
+        """
+# EXERCISE c06-e1
+pool = {"table_of_D": [2, 1, 7], "free_queue": [4, 5, 8], "slot_of_token_9_of_D": 29}
+""",
+    ),
+    "e1-c-to-the-back": Mutant(
+        "c06-e1",
+        "puts only C's blocks behind the free ones",
+        "they are put behind the free ones",
+        """
+# EXERCISE c06-e1
+pool = {"table_of_D": [2, 1, 7], "free_queue": [8, 5, 4], "slot_of_token_9_of_D": 29}
+""",
+    ),
+    "e1-c-to-the-back-in-order": Mutant(
+        "c06-e1",
+        "puts C's blocks behind the free ones in their order",
+        "they are put behind the free ones",
+        """
+# EXERCISE c06-e1
+pool = {"table_of_D": [2, 1, 7], "free_queue": [8, 4, 5], "slot_of_token_9_of_D": 29}
+""",
+    ),
+    "e1-tokens-from-1": Mutant(
+        "c06-e1",
+        "counts tokens from 1 in the slot",
+        "token 9 is the tenth",
+        """
+# EXERCISE c06-e1
+pool = {"table_of_D": [2, 1, 7], "free_queue": [5, 4, 8], "slot_of_token_9_of_D": 28}
+""",
+    ),
 }

@@ -2,6 +2,33 @@
 
 from tools.mutant_table import Mutant
 
+BODY = """
+# EXERCISE c06-e2
+def allocate(free_queue, num_owned, num_computed, num_new, block_size, num_known, watermark):
+    take = TAKE - num_owned
+    must = MUST if num_known else take
+    if must + watermark > len(free_queue):
+        return None, free_queue
+    QUEUE
+    return BLOCKS
+"""
+USUAL = {
+    "TAKE": "-(-(num_computed + num_new) // block_size)",
+    "MUST": "max(take, -(-num_known // block_size))",
+    "QUEUE": "queue = free_queue",
+    "BLOCKS": "queue[:take], queue[take:]",
+}
+DOWN = {"TAKE": "(num_computed + num_new) // block_size", "MUST": "max(take, num_known // block_size)"}
+
+
+def mutant(mistake: str, says: str, **changes: str) -> Mutant:
+    """The body, with what is changed in it."""
+    cell = BODY
+    for name, text in {**USUAL, **changes}.items():
+        cell = cell.replace(name, text)
+    return Mutant("c06-e2", mistake, says, cell)
+
+
 MUTANTS = {
     "e2-piece-only": Mutant(
         "c06-e2",
@@ -185,5 +212,47 @@ def allocate(free_queue, num_owned, num_computed, num_new, block_size, num_known
     blocks = [left.pop(0) for _ in range(min(take, len(left)))]
     return (None if must + watermark > len(free_queue) else blocks), left
 """,
+    ),
+    "e2-taken-rounded-down": mutant(
+        "rounds only what is taken down", "only started is needed in full", TAKE=DOWN["TAKE"]
+    ),
+    "e2-rounded-down-not-below-0": mutant(
+        "rounds down, and never below nothing",
+        "only started is needed in full",
+        TAKE="max(num_owned, (num_computed + num_new) // block_size)",
+        MUST=DOWN["MUST"],
+    ),
+    "e2-known-rounded-down": mutant(
+        "rounds only all known tokens down", "of all known tokens are rounded down", MUST=DOWN["MUST"]
+    ),
+    "e2-plus-one": mutant(
+        "divides down and adds 1",
+        "adding 1 is one too many",
+        TAKE="(num_computed + num_new) // block_size + 1",
+        MUST="max(take, num_known // block_size + 1)",
+    ),
+    "e2-known-and-piece": mutant(
+        "adds the blocks of the piece to those of all", "They are among them", MUST="take + -(-num_known // block_size)"
+    ),
+    "e2-known-and-piece-in-tokens": mutant(
+        "adds the tokens of the piece to all", "They are among them", MUST="-(-(num_known + num_new) // block_size)"
+    ),
+    "e2-tail-in-order": mutant(
+        "takes from the tail, in the queue's order",
+        "They are taken from its head",
+        QUEUE="queue, end = free_queue, len(free_queue) - take",
+        BLOCKS="queue[end:], queue[:end]",
+    ),
+    "e2-minus-take": mutant(
+        "takes queue[-take:], also where take is 0",
+        "queue[-0:] is the whole queue",
+        BLOCKS="queue[-take:], queue[:-take]",
+    ),
+    "e2-sorted": mutant("sorts the queue", "The queue knows an order, not numbers", QUEUE="queue = sorted(free_queue)"),
+    "e2-lowest-first": mutant(
+        "takes the lowest numbers and leaves the rest in order",
+        "The queue knows an order, not numbers",
+        QUEUE="low = sorted(free_queue)[:take]",
+        BLOCKS="low, [block for block in free_queue if block not in low]",
     ),
 }

@@ -71,7 +71,7 @@ MUTANTS = {
     "e3-worst-cases-added": mutant(
         "adds the worst cases of everybody", "as if all were at their longest at once", admit(ADDED)
     ),
-    "e3-only-now": mutant("looks at this step only", "finds no KV block", admit(STEPS="1")),
+    "e3-only-now": mutant("looks at this step only", "does not fit at the peak", admit(STEPS="1")),
     "e3-last-token-too": mutant(
         "counts the last token as well",
         "Its KV is never computed",
@@ -80,17 +80,24 @@ MUTANTS = {
     "e3-model-length-forgotten": mutant("forgets max_model_len", "an output ends with it too", admit(END="r.longest")),
     "e3-tokens-not-blocks": mutant(
         "adds tokens and rounds once",
-        "finds no KV block",
+        "does not fit at the peak",
         admit(SUM="-(-sum(r.num_tokens + k for r in everybody if r.num_tokens + k < end[r]) // size)"),
     ),
-    "e3-newcomer-forgotten": mutant("counts only those who run", "finds no KV block", admit(EVERYBODY="self.running")),
+    "e3-newcomer-forgotten": mutant(
+        "counts only those who run", "does not fit at the peak", admit(EVERYBODY="self.running")
+    ),
     "e3-computed-not-known": mutant(
         "counts from num_computed_tokens",
-        "finds no KV block",
+        "does not fit at the peak",
         admit(SUM=USUAL["SUM"].replace("num_tokens", "num_computed_tokens")),
     ),
+    "e3-prompt-only": mutant(
+        "counts from num_prompt_tokens",
+        "begin with r.num_tokens",
+        admit(SUM=USUAL["SUM"].replace("num_tokens", "num_prompt_tokens")),
+    ),
     "e3-every-other-step": mutant(
-        "looks at every other step", "finds no KV block", admit(STEPS="0, max(end.values()), 2")
+        "looks at every other step", "does not fit at the peak", admit(STEPS="0, max(end.values()), 2")
     ),
     "e3-other-word": mutant("gives another reason", "blocked_reason: expected", admit(REASON="kv_peak")),
     "e3-passes-over": mutant("lets those behind the head in", "The head blocks the line", admit(more=PASSES_OVER)),

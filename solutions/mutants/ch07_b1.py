@@ -118,4 +118,71 @@ def enter(token_ids, cache, block_size):
     return start, len(token_ids) - start
 """,
     ),
+    "b1-all-but-one": Mutant(
+        "c07-b1",
+        "never finds the last full block, whatever stands behind it",
+        "also where a tail is left to compute",
+        """
+# EXERCISE c07-b1
+def enter(token_ids, cache, block_size):
+    names = [tuple(token_ids[:end]) for end in range(block_size, len(token_ids) + 1, block_size)]
+    most = len(names) - 1
+    found = 0
+    while found < most and names[found] in cache:
+        found += 1
+    cache.update(names)
+    start = found * block_size
+    return start, len(token_ids) - start
+""",
+    ),
+    "b1-nothing-cached": Mutant(
+        "c07-b1",
+        "puts nothing into the cache",
+        "Nothing is put into the cache there",
+        """
+# EXERCISE c07-b1
+def enter(token_ids, cache, block_size):
+    names = [tuple(token_ids[:end]) for end in range(block_size, len(token_ids) + 1, block_size)]
+    most = (len(token_ids) - 1) // block_size
+    found = 0
+    while found < most and names[found] in cache:
+        found += 1
+    start = found * block_size
+    return start, len(token_ids) - start
+""",
+    ),
+    "b1-swapped": Mutant(
+        "c07-b1",
+        "returns the two the wrong way round",
+        "the two are swapped; start comes first",
+        """
+# EXERCISE c07-b1
+def enter(token_ids, cache, block_size):
+    names = [tuple(token_ids[:end]) for end in range(block_size, len(token_ids) + 1, block_size)]
+    most = (len(token_ids) - 1) // block_size
+    found = 0
+    while found < most and names[found] in cache:
+        found += 1
+    cache.update(names)
+    start = found * block_size
+    return len(token_ids) - start, start
+""",
+    ),
+    "b1-whole-prompt": Mutant(
+        "c07-b1",
+        "computes the whole prompt from the start on",
+        "What stands before the start is not computed again",
+        """
+# EXERCISE c07-b1
+def enter(token_ids, cache, block_size):
+    names = [tuple(token_ids[:end]) for end in range(block_size, len(token_ids) + 1, block_size)]
+    most = (len(token_ids) - 1) // block_size
+    found = 0
+    while found < most and names[found] in cache:
+        found += 1
+    cache.update(names)
+    start = found * block_size
+    return start, len(token_ids)
+""",
+    ),
 }

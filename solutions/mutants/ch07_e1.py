@@ -42,7 +42,7 @@ found = {"hits": {"C": 12, "E": 8, "F": 0, "G": 4}, "blocks_of_D": [4, 5, 3]}
     "e1-nothing-evicted": Mutant(
         "c07-e1",
         "forgets that a block that is taken loses what it held",
-        "E and F are not right",
+        "a block that is taken loses what it held",
         """
 # EXERCISE c07-e1
 found = {"hits": {"C": 12, "E": 12, "F": 4, "G": 4}, "blocks_of_D": [5, 4, 3]}
@@ -64,6 +64,33 @@ found = {"hits": {"C": 12, "E": 8, "F": 0, "G": 4}, "blocks_of_D": [3, 4, 5]}
         """
 # EXERCISE c07-e1
 found = {"hits": {"C": 3, "E": 2, "F": 0, "G": 1}, "blocks_of_D": [5, 4, 3]}
+""",
+    ),
+    "e1-R-is-still-there": Mutant(
+        "c07-e1",
+        "finds R in E although D took its block",
+        "E finds an R, or F an S, that is gone",
+        """
+# EXERCISE c07-e1
+found = {"hits": {"C": 12, "E": 12, "F": 0, "G": 4}, "blocks_of_D": [5, 4, 3]}
+""",
+    ),
+    "e1-S-is-still-there": Mutant(
+        "c07-e1",
+        "finds S in F although D took its block",
+        "F finds an S that is gone",
+        """
+# EXERCISE c07-e1
+found = {"hits": {"C": 12, "E": 8, "F": 4, "G": 4}, "blocks_of_D": [5, 4, 3]}
+""",
+    ),
+    "e1-D-takes-the-head": Mutant(
+        "c07-e1",
+        "lets D take the head of the chain",
+        "tail first, so the head of a chain is taken last",
+        """
+# EXERCISE c07-e1
+found = {"hits": {"C": 12, "E": 8, "F": 0, "G": 4}, "blocks_of_D": [5, 4, 1]}
 """,
     ),
 }

@@ -174,6 +174,18 @@ def test_no_head_is_passed_more_often_than_allowed(seed):
         assert all(len(names) <= case[2] for names in passed_by(case).values())
 
 
+def test_answers_end_at_the_model_s_length_in_some_cases_and_it_matters():
+    endless = reference.pass_with(tokens_to_reserve=lambda self, request: request.longest - 1)
+    for seed in range(5):
+        cases = BANK.PASSING.cases(seed)
+        differ = [case for case in cases if endless(*BANK.PASSING.arguments(case)) != right_run(case)]
+        assert differ and all("max_model_len" in case[1] for case in differ)
+
+
+def right_run(case):
+    return reference.ANSWERS["c05-e3"](*BANK.PASSING.arguments(case))
+
+
 def served(most_passed):
     requests = [SimRequest("L1", 8, 21), SimRequest("L2", 30, 11)]
     requests += [SimRequest(f"s{i}", 3, 6, arrival_step=1 + i) for i in range(40)]

@@ -1,12 +1,14 @@
 """Chapter 6's references agree with the package's own manager, and the numbers on its pages are right. Knows both."""
 
 import inspect
+import json
 import random
 import re
 import textwrap
 from ast import literal_eval
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from mini_vllm.config import SchedulerConfig
 from mini_vllm.core.block_pool import BlockPool
@@ -34,7 +36,7 @@ PAGE = "\n".join(source_of(cell) for cell in notebook("notebooks", "ch06")["cell
 
 
 def test_pool_by_hand_and_by_manager():
-    assert reference.pool() == {"table_of_D": [2, 1, 7], "free_queue": [5, 4, 8], "slot_of_token_9_of_D": 29}
+    assert variants.pool() == {"table_of_D": [2, 1, 7], "free_queue": [5, 4, 8], "slot_of_token_9_of_D": 29}
     rows = re.findall(r"^\| \d \| ([A-D]) (computes (\d+)|ends)", TEXT, re.MULTILINE)
     assert tuple((name, int(tokens or 0)) for name, _, tokens in rows) == bank.EVENTS
 
@@ -214,6 +216,28 @@ def test_the_excerpts_on_the_page_are_the_code():
     for text, method in zip(shown, (BlockPool.take, BlockPool.free), strict=False):
         assert text.strip() == textwrap.dedent(inspect.getsource(method)).strip()
     assert textwrap.indent(shown[2], "        ") in inspect.getsource(KVCacheManager.allocate_slots)
+
+
+def test_the_numbers_that_the_text_repeats():
+    """In the cells' outputs they are computed; here, those that stand in a sentence."""
+    recordings = list((Path(__file__).parents[1] / "data" / "vllm_traces").glob("*.json"))
+    assert f"{len(recordings)} recorded runs" in PAGE
+    large = [steps_of(Stage6, watermark=(blocks + 0.1) / 7) for blocks in (4, 5)]
+    assert f"{large[0]} and {large[1]} steps against {steps_of(Stage5)}" in PAGE
+    exact = re.search(r"one piece, exact  .*? (\d+)% +(\d+)\.\d% +(\d+)%", json.dumps(notebook("notebooks", "ch06")))
+    told = "Of the {} % without a token, {} are kept for tokens to come. The other {} are holes"
+    assert told.format(100 - int(exact[1]), exact[2], exact[3]) in PAGE
+    served = [re.findall(r"4 requests in (\d+) steps", json.dumps(notebook("notebooks", c))) for c in ("ch05", "ch06")]
+    told = "Chapter 5's reservation took {} steps for these words, the watermark takes {}"
+    assert told.format(served[0][-1], served[1][-1]) in PAGE
+
+
+def test_what_quiz_2_says_of_two_prompts_that_both_fit():
+    free = [1, 2, 3, 4, 5]
+    for _ in range(2):
+        blocks, free = variants.allocate_with(free, 0, 0, 8, 16, 40, 1)
+        assert len(blocks) == 1
+    assert len(free) == 3 and 2 * (3 - 1) == 4
 
 
 def test_solutions_use_no_module_of_the_answers():

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import runpy
 
 import pytest
 
@@ -17,7 +18,7 @@ from mini_vllm.request import Request
 from mini_vllm.sim.driver import SimRequest, simulate
 from mini_vllm.stages.ch07_prefix_cache import Scheduler as Stage7
 
-from .conftest import define, notebook, right, unwrapped, verdict_of
+from .conftest import ROOT, define, notebook, right, unwrapped, verdict_of
 
 BANK = chapter_module("ch07")
 EXERCISES = {exercise.exercise_id: exercise for exercise in BANK.EXERCISES}
@@ -113,6 +114,17 @@ def test_what_differs_is_said():
     pictures = [[[[5, 0], None, None, ["cat"]], [[5, 0], None, None, ["dog"]]], 2]
     complaint = exercise.compare(pictures, [["a"], ["a"]], [[0], [1]])
     assert "an image in or before them differs" in complaint
+
+
+# ---- e2 and e3
+
+
+@pytest.mark.parametrize("exercise_id", ["c07-e2", "c07-e3"])
+def test_the_text_that_the_mutants_change_is_right(exercise_id):
+    """So each of them has the one mistake that it is named after."""
+    path = ROOT / "solutions" / "mutants" / f"ch07_{exercise_id[-2:]}.py"
+    verdict = verdict_of(exercise_id, runpy.run_path(str(path))["GOOD"])
+    assert verdict.status == "pass", verdict.message
 
 
 # ---- e3

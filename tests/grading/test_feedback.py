@@ -277,3 +277,19 @@ def test_true_is_no_number_and_a_missing_answer_is_no_pass():
     right = [{"value": answer("c01-e1")(*case)} for case in cases]
     assert judge(exercise, cases, right[:-1]).status == "error"
     assert judge(exercise, cases, []).status == "missing"
+
+
+def test_an_error_that_says_something_about_the_answer_is_told_with_what_it_says():
+    abort = find_exercise("c04-b1")
+    cases = abort.cases(1)
+
+    def wrong(gone, waiting, running, blocks, num_free):
+        return waiting, running, blocks, num_free + sum(blocks.pop(name) for name in gone)
+
+    def raises(*arguments):
+        raise IndexError("no sentence about this one")
+
+    outcomes = call_all(abort, wrong, cases)
+    message = judge(abort, cases, outcomes).message
+    assert "KeyError" in message and "Who waits owns no blocks" in message
+    assert explain(abort, cases, call_all(abort, raises, cases)) is None

@@ -111,6 +111,13 @@ def test_nobody_is_left_out_and_no_token_invented():
     assert "needs 11 tokens computed, got" in everybody_served(THREE, [{**r, "scheduled": []} for r in steps], None)
 
 
+def test_an_answer_that_the_model_s_length_ends_is_served_to_there():
+    case = [[["A", 4, 30, 0]], SMALL | {"max_model_len": 12, "num_gpu_blocks": 40}]
+    steps = run(case)
+    assert everybody_served(case, steps, None) is None
+    assert "needs 33 tokens computed, got 11" in everybody_served([case[0], SMALL], steps, None)
+
+
 SCHEDULER = Exercise(
     exercise_id="c99-e1", title="A scheduler", kind="extend", function="MyScheduler", stars=3, points=20, minutes=30,
     needs="chapter 5", hints=("a", "b", "c"), compare=same_trace("scheduled"), prepare=workload, call=run_scheduler,

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from mini_vllm.batching import ContinuousBatcher, PaddedBatcher, SimRequest, StaticBatcher, run_batches
 from mini_vllm.config import SchedulerConfig
+from mini_vllm.core.kv_cache_manager import KVCacheManager
+from mini_vllm.request import Request
 from mini_vllm.sim.driver import simulate
 from mini_vllm.viz import plots, switch_cost
 from mini_vllm.viz.block_plots import Allocation
@@ -14,6 +16,7 @@ from tests.viz.player_traces import small_trace
 
 RECORDINGS = Path(__file__).resolve().parents[1] / "data" / "vllm_traces"
 ALT = "a picture of a run, drawn to be tested"
+START = [1, 2, 3, 4, 5, 6, 7, 8]
 EIGHT = [("A", 4, 3), ("B", 9, 12), ("C", 2, 5), ("D", 6, 2), ("E", 3, 7), ("F", 5, 4), ("G", 2, 9), ("H", 7, 1)]
 
 
@@ -52,6 +55,23 @@ def with_seconds(trace) -> dict:
 def batches() -> dict:
     rules = {"static": StaticBatcher, "padded": PaddedBatcher, "continuous": ContinuousBatcher}
     return {n: run_batches(rule, [SimRequest(*r) for r in EIGHT], num_slots=4) for n, rule in rules.items()}
+
+
+def begin_alike() -> list[Request]:
+    return [Request("A", [*START, 9]), Request("B", [*START, 20, 21, 22, 23]), Request("C", [9] * 16)]
+
+
+def pool_moments() -> dict:
+    """A pool of ten blocks, the largest that is drawn: three requests in it, then all three done."""
+    manager = KVCacheManager(SchedulerConfig(enable_prefix_caching=True, num_gpu_blocks=10))
+    requests = begin_alike()
+    for request in requests:
+        hits = manager.get_computed_blocks(request)
+        manager.allocate_slots(request, request.num_tokens - 4 * len(hits), hits=hits)
+    moments = {"in use": plots.pool_state(manager.block_pool)}
+    for request in requests:
+        manager.free(request)
+    return {**moments, "done": plots.pool_state(manager.block_pool)}
 
 
 def spread(seed: int, mean: float) -> list[float]:
@@ -109,6 +129,8 @@ PICTURES = {
         },
         alt=ALT,
     ),
+    "hash_chains": lambda: plots.hash_chains([*begin_alike(), Request("S", START, cache_salt="bob")], 4, alt=ALT),
+    "free_queue": lambda: plots.free_queue(pool_moments(), alt=ALT),
     "roofline": lambda: plots.roofline(
         ROOFS, measured={"decode": ([1, 2, 4], [3e11, 6e11, 1.1e12]), "prefill": ([200], [6e13])},
         stored={"decode": ([1, 4], [1.9e12, 7e12])}, alt=ALT,

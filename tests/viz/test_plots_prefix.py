@@ -7,7 +7,8 @@ from mini_vllm.config import SchedulerConfig
 from mini_vllm.core.kv_cache_manager import KVCacheManager
 from mini_vllm.errors import ConfigError
 from mini_vllm.request import Request
-from mini_vllm.viz.prefix_plots import OWN, SHARED, free_queue, hash_chains, pool_state
+from mini_vllm.viz.plots import free_queue, hash_chains, pool_state
+from mini_vllm.viz.prefix_plots import OWN, SHARED
 
 ALT = "a picture of a prefix cache, drawn to be tested"
 START = [1, 2, 3, 4, 5, 6, 7, 8]

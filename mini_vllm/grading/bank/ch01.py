@@ -70,6 +70,8 @@ def batches_are_lists_of_indices(case: Case, got, expected) -> str | None:
         return f"expected a list of batches, each a list of indices, got {kind_of(got)}"
     for batch in got:
         for index in batch:
+            if index is None:
+                return f"got {shown(batch)}: None is no request. A batch may hold fewer than {case[1]}: leave it out"
             if type(index) is not int or not 0 <= index < len(case[0]):
                 known = f"indices go from 0 to {len(case[0]) - 1}" if case[0][1:] else "the only index is 0"
                 length = "; it is a length" if index in case[0] else ""
@@ -83,6 +85,13 @@ def indices_in(batches: list[list[int]]) -> list[int]:
 
 def all_indices(case: Case) -> range:
     return range(len(case[0]))
+
+
+def each_request_once(case: Case, got, expected) -> str | None:
+    complaint = each_once(indices_in, all_indices, "request", "batch")(case, got, expected)
+    if complaint and sorted(case[0][index] for index in indices_in(got)) == sorted(case[0]):
+        complaint += "\nthe lengths are right; of equal ones it is always the same request: list.index finds the first"
+    return complaint
 
 
 def batches_fit(case: Case, got, expected) -> str | None:
@@ -111,7 +120,7 @@ BUCKET = Exercise(
     draw_cases=draw_bucket_cases,
     compare=all_of(
         batches_are_lists_of_indices,
-        each_once(indices_in, all_indices, "request", "batch"),
+        each_request_once,
         batches_fit,
         least(num_steps, "steps"),
     ),

@@ -123,7 +123,8 @@ LIVES = Exercise(
         'becomes = {"arrivals": "waiting", "aborted": "finished", "preempted": "preempted",\n'
         '           "scheduled": "running", "finished": "finished"}\n'
         "for each record, for each event in that order, for each id in record[event]:\n"
-        "    if the latest state of the id is not becomes[event]: append [step, becomes[event]] to its life",
+        "    if the latest state of the id is not becomes[event]:\n"
+        "        append [step, becomes[event]] to its life",
     ),
     draw_cases=draw_life_cases,
     compare=compare_lives,
@@ -152,7 +153,7 @@ MY_SCHEDULER = Exercise(
         "passed_over = [], reason = None\n"
         "while the line is not empty and reason is None:\n"
         "    head = self.waiting.peek()\n"
-        "    if head.request_id in self.held: passed_over.append(self.waiting.pop())\n"
+        "    is the id of head in self.held? take it out with pop, remember it in passed_over\n"
         "    else: reason = self.admit(head)\n"
         "for each of passed_over, the last one first: self.waiting.put_back(it)\n"
         "return reason",
@@ -161,6 +162,18 @@ MY_SCHEDULER = Exercise(
     compare=same_trace("scheduled", "finished"),
     call=run_with_grammars,
     stage="ch04",
+    raised=(
+        (
+            "SchedulerStalledError",
+            "Does everybody whom you take out of the line stand in it again when the method returns, whichever way it "
+            "returns? Who is in no list is never served.",
+        ),
+        (
+            "IllegalTransitionError",
+            "self.admit seats the *head* of the line, whomever it is given: take out who is held, then give it the "
+            "head.",
+        ),
+    ),
     essence=lambda case, value: [(record["scheduled"], record["finished"]) for record in value],
     show=as_a_run,
 )
@@ -173,6 +186,8 @@ def draw_abort_cases(rng: random.Random) -> list[Case]:
     """Users hang up in every state: waiting, evicted and waiting again, running, done long ago; some twice."""
     cases: list[Case] = [
         [["A"], [], ["A"], {"A": 2}, 4],
+        [["A"], [], ["A"], {"A": 4}, 0],
+        [["A"], [], ["A"], {"A": 3}, 0],
         [["A"], ["A"], [], {}, 6],
         [[], ["B"], ["A"], {"A": 2}, 4],
         [["Z"], ["B"], ["A"], {"A": 2}, 4],
@@ -220,6 +235,14 @@ ABORT = Exercise(
     ),
     draw_cases=draw_abort_cases,
     compare=compare_aborts,
+    raised=(
+        ("KeyError", "Who waits owns no blocks and has no entry in the table, nor has one that has left already."),
+        (
+            "ValueError: list.remove",
+            "Whoever is not in the one list need not be in the other: ids may stand in gone that have left already, or "
+            "stand there twice. Look before you take it out.",
+        ),
+    ),
 )
 
 EXERCISES = (PLANS, LIVES, MY_SCHEDULER, ABORT)

@@ -7,7 +7,8 @@ from typing import Any
 from mini_vllm.grading.checkers import all_of, exact, is_number, kind_of, sequence, shown
 from mini_vllm.grading.exercise import NUM_CASES, Case, Exercise
 from mini_vllm.grading.my_stage import stages_from
-from mini_vllm.grading.step_traces import as_simulate, everybody_served, run_scheduler, same_trace, workload
+from mini_vllm.grading.passing_runs import draw_line_cases, run_passing, show_passing
+from mini_vllm.grading.step_traces import everybody_served, same_trace, workload
 
 HIDDEN = [*stages_from("ch05"), "mini_vllm.sim.systems", "mini_vllm.engine", "mini_vllm.os_sched"]
 
@@ -39,8 +40,10 @@ def _about(pool: str, got: Any, expected: dict) -> str | None:
     enter, left, reserved, stopped_by = (got[part] for part in PARTS)
     if type(enter) is not list or not all(type(name) is str and name in prompts for name in enter):
         return f"{pool}: enter is a list of some of D, E, F, G, got {kind_of(enter)}"
-    if not is_number(left) or not is_number(reserved) or stopped_by not in REASONS:
-        return f"{pool}: two numbers and one of {', '.join(REASONS)} are asked for, got {shown(got)}"
+    if stopped_by not in REASONS:
+        return f"{pool}: stopped_by is one of {', '.join(REASONS)}, got {shown(stopped_by)}"
+    if not is_number(left) or not is_number(reserved):
+        return f"{pool}: tokens_left and blocks_reserved are numbers, got {shown(left)} and {shown(reserved)}"
     wrong = [part for part in PARTS if got[part] != expected[part]]
     spent = sum(prompts[name] for name in enter) + len(BOARD["running"])
     if wrong and left != TOKEN_BUDGET - spent:
@@ -63,8 +66,10 @@ STEP = Exercise(
         "step, and its whole worst case of the pool.",
         "A worst case is prompt + max_tokens − 1 tokens, in blocks rounded up. Then take the line from its head: the "
         "prompt against the tokens left, the worst case against the blocks left. The first that fails ends the step.",
-        "running: 3 tokens, so 4,093 are left; (900 + 397 − 1) / 16 = 81 blocks for A, and so on for B and C\n"
-        "D: 2,000 tokens; (2000 + 97 − 1) / 16 = 131 blocks. Does it fit both? Then take both away and go on to E\n"
+        "running: 3 tokens, so 4,093 are left; (900 + 397 − 1) / 16 = 81 blocks for A\n"
+        "    and so on for B and C\n"
+        "D: 2,000 tokens; (2000 + 97 − 1) / 16 = 131 blocks. Does it fit both?\n"
+        "    Then take both away and go on to E\n"
         "whoever fails: write down at which budget, and look at nobody behind",
     ),
     compare=compare_step,
@@ -85,29 +90,35 @@ def draw_step_cases(rng: random.Random) -> list[Case]:
         [[["A", 6, 3]], [["B", 4, 1]], roomy | {"num_blocks": 3}],
         [[["A", 6, 3]], [["B", 4, 1]], roomy | {"num_blocks": 2}],
         [one, [["B", 5, 1]], roomy | {"num_blocks": 3}],
+        [one, [["B", 7, 1]], roomy | {"num_blocks": 3}],
         [one, [["B", 6, 2]], roomy | {"token_budget": 7, "draft_slots": 1}],
         *([two, [["C", prompt_len, 1]], drafting] for prompt_len in (7, 8, 9, 10)),
         [one, [["B", 9, 2], ["C", 1, 1]], roomy | {"token_budget": 8}],
         [two, [["C", 4, 4]], roomy | {"max_num_seqs": 2}],
+        [one, [["B", 4, 4]], roomy | {"max_num_seqs": 2}],
+        [one, [["B", 2, 2], ["C", 2, 2]], roomy | {"num_blocks": 4}],
+        [one, [["B", 4, 4]], roomy | {"num_blocks": 3}],
+        [[["A", 5, 2]], [["B", 6, 1]], roomy | {"num_blocks": 3}],
+        [[["A", 4, 4]], [["B", 4, 1]], roomy | {"num_blocks": 2}],
+        [[], [["A", 4, 1], ["B", 7, 1]], drafting],
+        *([one, [["B", 4, 1], ["C", prompt_len, 1]], drafting] for prompt_len in (5, 6)),
         [[["A", 2, 9]], [["B", 30, 1]], roomy | {"token_budget": 20, "num_blocks": 6}],
     ]
     while len(cases) < NUM_CASES:
         names = string.ascii_uppercase[: rng.randint(2, 7)]
         requests: list[Any] = [[name, rng.randint(1, 24), rng.randint(1, 16)] for name in names]
-        running, slots = rng.randint(0, min(3, len(names) - 1)), rng.choice([0, 1, 1, 2])
-        carried = rng.randint(running + 1, len(names))  # about so many fit into the step
+        running = rng.randint(0, min(3, len(names) - 1))
+        carried = rng.randint(running + 1, len(names))  # so many just fit into the step, or just not
+        slots, block_size = rng.choice([0, 1, 2]), rng.choice([4, 16])
         tokens = running + sum(prompt_len for _, prompt_len, _ in requests[running:carried])
-        block_size = rng.choice([4, 16])
-        blocks = sum(-(-(prompt + output - 1) // block_size) for _, prompt, output in requests[:running])
-        limits = roomy | {
-            "max_num_seqs": running + rng.choice([1, 4, 4, 4]),
-            "draft_slots": slots,
-            "num_blocks": blocks + rng.choice([2, 6, 30]),
-            "block_size": block_size,
-        }
-        least = limits["max_num_seqs"] * (1 + slots)
-        limits["input_budget"] = max(least, tokens + slots * carried + rng.choice([-2, -1, 0, 0, 1]))
-        limits["token_budget"] = max(limits["max_num_seqs"], limits["input_budget"] - rng.choice([0, 0, 3, 10]))
+        blocks = [-(-(prompt_len + output - 1) // block_size) for _, prompt_len, output in requests]
+        needs = {"token_budget": tokens, "input_budget": tokens + slots * carried, "num_blocks": sum(blocks[:carried])}
+        tight = rng.sample([*needs, "num_blocks", "max_num_seqs"], rng.choice([1, 1, 2, 3]))
+        limits = {name: need + (rng.choice([-1, -1, 0, 0, 1]) if name in tight else 99) for name, need in needs.items()}
+        limits |= {"max_num_seqs": carried + 2 * ("max_num_seqs" not in tight), "draft_slots": slots}
+        limits |= {"block_size": block_size, "num_blocks": max(1, limits["num_blocks"], sum(blocks[:running]))}
+        limits["input_budget"] = max(limits["max_num_seqs"] * (1 + slots), limits["input_budget"])
+        limits["token_budget"] = min(limits["input_budget"], max(limits["max_num_seqs"], limits["token_budget"]))
         cases.append([requests[:running], requests[running:], limits])
     return cases
 
@@ -115,7 +126,7 @@ def draw_step_cases(rng: random.Random) -> list[Case]:
 def compare_plans(case: Case, got: Any, expected: list) -> str | None:
     if type(got) is not list or len(got) != 2:
         return f"expected two things, plan and reason, got {kind_of(got)}"
-    if complaint := sequence("entry")(case, got[0], expected[0]):
+    if complaint := sequence("place")(case, got[0], expected[0]):
         return f"plan: {complaint}"
     complaint = exact(case, got[1], expected[1])
     return f"the plan is right; reason: {complaint}" if complaint else None
@@ -135,7 +146,8 @@ PLAN_STEP = Exercise(
         "and are never refused.",
         "For each that waits, in order: seats, tokens, blocks. Its prompt must be at most what is left of the token "
         "budget, and of the input budget when each request of the plan, and this one, has its draft slots.",
-        "plan = one token for each that runs;  used = their number;  reserved = the sum of their worst cases\n"
+        "plan = one token for each that runs;  used = their number\n"
+        "reserved = the sum of their worst cases\n"
         "for each that waits:\n"
         '    len(plan) at max_num_seqs: return plan, "max_num_seqs"\n'
         "    room = the smaller of  token_budget - used\n"
@@ -152,44 +164,6 @@ PLAN_STEP = Exercise(
 
 
 # --- e3: Scheduler --------------------------------------------------------------------------------------------
-
-
-def draw_line_cases(rng: random.Random) -> list[Case]:
-    """[requests, config, most_passed]; requests of a few sizes, a pool that carries each of them alone."""
-
-    def config(seats: int, budget: int, blocks: int) -> dict:
-        return dict(max_num_seqs=seats, max_num_batched_tokens=budget, num_gpu_blocks=blocks, block_size=4)
-
-    line = [["A", 8, 5, 0], ["B", 9, 4, 0], ["C", 2, 2, 0], ["D", 3, 2, 0], ["E", 2, 3, 0]]
-    cases: list[Case] = [
-        [[["A", 4, 3, 0], ["B", 4, 3, 0]], config(4, 20, 10), 0],
-        [[["A", 8, 5, 0], ["B", 9, 4, 0], ["C", 2, 2, 0], ["D", 9, 9, 0], ["E", 2, 2, 0]], config(4, 20, 5), 1],
-        [line, config(4, 20, 5), 1],
-        [line, config(4, 20, 5), 9],
-        [line, config(5, 20, 5), 2],
-        [[["A", 9, 2, 0], ["B", 8, 2, 0], ["C", 1, 1, 0], ["D", 1, 1, 0]], config(4, 12, 20), 1],
-    ]
-    while len(cases) < NUM_CASES:
-        arrival, requests = 0, []
-        for name in string.ascii_uppercase[: rng.randint(4, 9)]:
-            prompt, output = rng.choice([(14, 6), (9, 9), (3, 3), (2, 2), (1, 5), (5, 1)])
-            requests.append([name, prompt, output, arrival])
-            arrival += rng.choice([0, 0, 0, 1, 4])
-        limits = config(rng.randint(2, 6), rng.choice([14, 17, 24]), rng.choice([5, 6, 7, 9]))
-        cases.append([requests, limits, rng.choice([0, 1, 1, 2, 3])])
-    return cases
-
-
-def run_passing(scheduler_cls: type, requests: list, config: Any, most_passed: int) -> list[dict]:
-    """The run of the class with `most_passed` set; 0 is what it must have by itself, so then it is left alone."""
-    slots = {"most_passed": most_passed} if most_passed else {}
-    return run_scheduler(type(scheduler_cls.__name__, (scheduler_cls,), slots), requests, config)
-
-
-def show_passing(name: str, arguments: tuple) -> str:
-    requests, config, most_passed = arguments
-    setting = f"{name}.most_passed = {most_passed}; " if most_passed else ""
-    return setting + as_simulate(name, (requests, config))
 
 
 PASSING = Exercise(
@@ -209,21 +183,28 @@ PASSING = Exercise(
         "that by request id. Ask no more when the count has reached most_passed, or when a seat is missing. Then "
         "everybody who was taken out goes back in front, the last one first.",
         "schedule_waiting:\n"
-        "    aside = [], head_reason = None\n"
+        "    aside is empty, and there is no reason yet\n"
         "    while there is somebody in the line:\n"
-        "        if aside is not empty, and aside[0] has been passed most_passed times: break\n"
-        "        reason = self.admit(self.waiting.peek())\n"
-        "        if there is a reason: head_reason = head_reason or reason; if it is a seat: break\n"
-        "            aside.append(self.waiting.pop())\n"
-        "        else, if aside is not empty: aside[0] has been passed once more\n"
-        "    for each of aside, the last one first: self.waiting.put_back(it)\n"
-        "    return head_reason",
+        "        stop if aside[0], where there is one, has been passed most_passed times\n"
+        "        ask admit for the first in the line\n"
+        "        it must wait: keep the reason, if it is the first one of the step\n"
+        "            a missing seat: stop;  else take it out of the line, to the end of aside\n"
+        "        it is in, and aside is not empty: aside[0] has been passed once more\n"
+        "    each of aside, the last one first, goes back with put_back\n"
+        "    return the reason that was kept",
     ),
     draw_cases=draw_line_cases,
     compare=all_of(everybody_served, same_trace("scheduled", "waiting", "blocked_reason")),
     prepare=lambda case: (*workload(case[:2]), case[2]),
     call=run_passing,
     show=show_passing,
+    raised=(
+        (
+            "KVPoolExhaustedError",
+            "Your admit let somebody in who had no room for its worst case beside the worst cases of all who run. What "
+            "is free now is not enough: those who run will still take of it. Add up reservations, not blocks in use.",
+        ),
+    ),
 )
 
 
@@ -265,9 +246,9 @@ def compare_evictions(case: Case, got: Any, expected: list) -> str | None:
         return f"evicted: {complaint}"
     for name in (request["id"] for request in case[0]):
         if plan.get(name) != right.get(name):
-            mine, meant = plan.get(name, "nothing"), right.get(name, "nothing")
+            mine, meant = (shown(of[name]) if name in of else "nothing" for of in (plan, right))
             why = f"it was evicted in this step ({' then '.join(gone)})" if name in gone else f"it should get {meant}"
-            return f"{name} gets {shown(mine)}; {why}\nplan: expected {shown(right)}, got {shown(plan)}"
+            return f"{name} gets {mine}; {why}\nplan: expected {shown(right)}, got {shown(plan)}"
     if complaint := exact(case, plan, right):
         return f"plan: {complaint}"
     complaint = exact(case, budget, left)
@@ -295,6 +276,7 @@ PLAN_RUNNING = Exercise(
     ),
     draw_cases=draw_eviction_cases,
     compare=compare_evictions,
+    raised=(("IndexError", "The index moves too far: by one, for a victim that stood before it, and for no other."),),
 )
 
 EXERCISES = (STEP, PLAN_STEP, PASSING, PLAN_RUNNING)

@@ -46,11 +46,15 @@ def compare_found(case: Case, got: Any, expected: dict) -> str | None:
             complaints.append(f"hits: only whole blocks of 4 are found; {name} cannot find {shown(hits[name])} tokens")
         elif hits[name] >= size:
             complaints.append(f"hits: {name} has {size} tokens and must compute at least one of them")
+    if hits["E"] == 12 or hits["F"] == 4:
+        told = "E finds an R, or F an S, that is gone" if hits["E"] == 12 else "F finds an S that is gone"
+        complaints.append(f"hits: {told}: a block that is taken loses what it held; see what D takes")
     if wrong and not complaints:
         complaints.append(f"hits: {' and '.join(wrong)} {'is' if len(wrong) == 1 else 'are'} not right")
     if blocks != expected["blocks_of_D"]:
         same = sorted(blocks) == sorted(expected["blocks_of_D"])
-        complaints.append(f"blocks_of_D: {'the right ones in another order' if same else 'not right'}")
+        head = ": tail first, so the head of a chain is taken last of it" if 1 in blocks else ""
+        complaints.append(f"blocks_of_D: {'the right ones in another order' if same else 'not right' + head}")
     return "\n".join(complaints) or None
 
 
@@ -188,6 +192,26 @@ WARM_FIRST = Exercise(
     ),
     draw_cases=draw_line_cases,
     compare=all_of(served, same_trace("scheduled", "waiting")),
+    raised=(
+        ("IllegalTransitionError", "Did `start` take out the head? It must take out the request that it is given."),
+        (
+            "SchedulerContractError: Scheduler gives block",
+            "Only found blocks are shared, and num_computed_tokens says how far they reach: set it before `give`, and "
+            "pass hits=hits to allocate_slots.",
+        ),
+        (
+            "SchedulerContractError: Scheduler computes",
+            "The plan holds all blocks of a newcomer, the found ones first: give it [*hits, *blocks].",
+        ),
+        (
+            "SchedulerContractError: Scheduler schedules",
+            "Count what is left to compute behind the hit: the known tokens less those that were found.",
+        ),
+        (
+            "SchedulerStalledError",
+            "Nobody runs, and nobody enters. The watermark is asked for only while others run: `if self.running`.",
+        ),
+    ),
     essence=lambda case, steps: [(record["scheduled"], record["waiting"]) for record in steps],
     prepare=line_workload,
     call=run_patient,
@@ -207,6 +231,8 @@ def compare_entry(case: Case, got: Any, expected: list) -> str | None:
     if [start, num_new] == [right_start, right_new]:
         return None
     told, known = f"expected ({right_start}, {right_new}), got ({start}, {num_new})", right_start + right_new
+    if [num_new, start] == [right_start, right_new]:
+        return f"{told}: the two are swapped; start comes first"
     if num_new < 1:
         return f"{told}: nothing is left to compute, so there is nothing to sample from"
     if start + num_new != known:

@@ -3,6 +3,15 @@
 import statistics
 
 from mini_vllm.batching import ContinuousBatcher, SimRequest, run_batches
+from mini_vllm.grading.reference.ch01_variants import (
+    advances_once_more,
+    all_there_at_once,
+    comes_a_step_late,
+    gaps_left_out,
+    schedule_with,
+    stops_at_a_gap,
+    stops_in_the_first_idle_step,
+)
 
 
 def _batches(items: list, batch_size: int) -> list[list]:
@@ -70,6 +79,14 @@ def arrival_order(output_lens: list[int], batch_size: int) -> list[list[int]]:
     return _batches(list(range(len(output_lens))), batch_size)
 
 
+def longest_with_the_shortest(output_lens: list[int], batch_size: int) -> list[list[int]]:
+    order, batches = _by_length(output_lens, longest_first=False), list[list[int]]()
+    while order:
+        batches.append([order.pop(), *order[: batch_size - 1]])
+        order = order[batch_size - 1 :]
+    return batches
+
+
 def last_batch_dropped(output_lens: list[int], batch_size: int) -> list[list[int]]:
     return [batch for batch in bucket(output_lens, batch_size) if len(batch) == batch_size]
 
@@ -82,53 +99,6 @@ def continuous_schedule(requests: list[tuple], num_slots: int) -> list[list[str]
     sim_requests = [SimRequest(name, 1, output_len, arrival) for name, arrival, output_len in requests]
     trace = run_batches(ContinuousBatcher, sim_requests, num_slots).trace
     return [[name for name, _ in record["scheduled"]] for record in trace.steps]
-
-
-def schedule_with(
-    requests: list[tuple],
-    num_slots: int,
-    *,
-    hole_lasts: int = 0,
-    door: bool = False,
-    by_id: bool = False,
-    last_in_first_out: bool = False,
-    one_a_step: bool = False,
-) -> list[list[str]]:
-    """Continuous batching with one mistake built in. hole_lasts: steps for which a left slot stays empty."""
-    to_come, waiting = list(requests), list[tuple]()
-    running, schedule = dict[str, int](), list[list[str]]()
-    holes: list[int] = []  # for each left slot, the steps for which it stays empty
-    while to_come or waiting or running:
-        while to_come and to_come[0][1] <= len(schedule):
-            waiting.append(to_come.pop(0))
-        may_join = num_slots - len(running) - len(holes) if not (door and running) else 0
-        for _ in range(min(may_join, len(waiting), 1 if one_a_step else len(waiting))):
-            name, _, output_len = waiting.pop(-1 if last_in_first_out else 0)
-            running[name] = output_len
-        schedule.append(sorted(running) if by_id else list(running))
-        holes = [left - 1 for left in holes if left > 1]
-        running = {name: left - 1 for name, left in running.items()}
-        done = [name for name, left in running.items() if left == 0]
-        holes += [hole_lasts] * (len(done) if hole_lasts else 0)
-        for name in done:
-            del running[name]
-    return schedule
-
-
-def stops_at_a_gap(requests: list[tuple], num_slots: int) -> list[list[str]]:
-    """Ends when nobody is there, although somebody is still to come."""
-    schedule = continuous_schedule(requests, num_slots)
-    first_arrival = requests[0][1]
-    gaps = [step for step, names in enumerate(schedule) if not names and step >= first_arrival]
-    return schedule[: gaps[0]] if gaps else schedule
-
-
-def gaps_left_out(requests: list[tuple], num_slots: int) -> list[list[str]]:
-    return [names for names in continuous_schedule(requests, num_slots) if names]
-
-
-def all_there_at_once(requests: list[tuple], num_slots: int) -> list[list[str]]:
-    return schedule_with([(name, 0, output_len) for name, _, output_len in requests], num_slots)
 
 
 # --- b1 -------------------------------------------------------------------------------------------------------
@@ -219,6 +189,15 @@ MISTAKES = {
         ),
         ("That is the order of arrival: a long request makes the short ones beside it wait.", arrival_order),
         ("The last batch is dropped when it is not full. Its requests are still waiting.", last_batch_dropped),
+        (
+            "The longest has the shortest for company there, and they wait for it: a batch takes as long as its "
+            "longest. Put long ones beside long ones.",
+            longest_with_the_shortest,
+        ),
+        (
+            "Every request has a batch of its own there: nobody shares a step with anybody. Up to batch_size may.",
+            lambda o, b: [[index] for index in range(len(o))],
+        ),
     ],
     "c01-e3": [
         (
@@ -233,6 +212,21 @@ MISTAKES = {
         (
             "It stops when nobody is there, although somebody is still to come. An idle step is an empty list.",
             stops_at_a_gap,
+        ),
+        (
+            "It stops in the first step in which nobody runs, even before the first request has come. An idle step is "
+            "an empty list; the end is when nobody is still to come either.",
+            stops_in_the_first_idle_step,
+        ),
+        (
+            "Everybody joins a step late, as if only those with arrival_step < k were there in step k. It is "
+            "arrival_step <= k.",
+            comes_a_step_late,
+        ),
+        (
+            "Everybody advances once more than its output_len, as if the step of joining were for the prompt alone. "
+            "That step is the first in which it advances.",
+            advances_once_more,
         ),
         ("Steps in which nobody advances are left out. An idle step is an empty list.", gaps_left_out),
         (

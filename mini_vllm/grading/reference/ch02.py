@@ -1,6 +1,7 @@
 """Right answers and known mistakes of chapter 2. Never importable in a graded kernel. Chapter 2."""
 
-from mini_vllm.grading.reference.ch02_variants import batch_with, capacity_with, intensity_with, step_with
+from mini_vllm.grading.reference.ch02_intensity import INTENSITY_MISTAKES
+from mini_vllm.grading.reference.ch02_variants import batch_with, capacity_with, pooled_pairs, step_with
 from mini_vllm.models.config import ModelConfig
 from mini_vllm.roofline import HardwareSpec, ModelCosts, StepWork, kv_capacity_tokens
 
@@ -29,10 +30,6 @@ def model_costs(config: dict) -> ModelCosts:
 
 def decode_intensity(config: dict, context: int, batch: int) -> float:
     return model_costs(config).step(StepWork.decode(batch, context)).intensity
-
-
-def nothing_shared(config: dict, context: int, batch: int) -> float:
-    return decode_intensity(config | {"kv_heads": config["heads"]}, context, batch)
 
 
 # --- e2 -------------------------------------------------------------------------------------------------------
@@ -69,68 +66,7 @@ ANSWERS = {
 }
 
 MISTAKES = {
-    "c02-e1": [
-        (
-            "That takes heads for kv_heads everywhere, as if no head were shared. Query heads share heads of keys and "
-            "values: the matrices K and V, and the KV of a token, have kv_heads of them.",
-            nothing_shared,
-        ),
-        (
-            "The matrices are right, but the KV of a token is counted with heads. Several query heads share one head "
-            "of keys and values: kv_heads are kept.",
-            lambda c, t, b: intensity_with(c, t, b, kv_heads="heads"),
-        ),
-        (
-            "That reads one tensor of KV a token. K and V are two: a key and a value for every KV head of every layer.",
-            lambda c, t, b: intensity_with(c, t, b, kv_tensors=1),
-        ),
-        (
-            "The FLOP of attention are missing: a new token looks at `context` tokens, in every layer, with every "
-            "query head.",
-            lambda c, t, b: intensity_with(c, t, b, looks=None),
-        ),
-        (
-            "Looking at a token is counted with half its FLOP. There is a key and a value, and for every number of "
-            "both a multiplication and an addition.",
-            lambda c, t, b: intensity_with(c, t, b, look_flop=2),
-        ),
-        (
-            "The embedding table is counted as read. It is looked up, one row a token; the head alone is read in full.",
-            lambda c, t, b: intensity_with(c, t, b, embedding_read=True),
-        ),
-        (
-            "The output head is missing, FLOP and bytes. Every decode draws a token: the step computes and reads it.",
-            lambda c, t, b: intensity_with(c, t, b, head=False),
-        ),
-        (
-            "That is the intensity of a batch of 1, whatever `batch` is: it is forgotten, or the weights are counted "
-            "once for every request. They are read once a step, however many requests are in it.",
-            lambda c, t, b: intensity_with(c, t, b, weights_read=b),
-        ),
-        ("That takes 4 bytes a number. 16 bits are 2 bytes.", lambda c, t, b: intensity_with(c, t, b, item=4)),
-        (
-            "A weight costs 2 FLOP a token, one multiplication and one addition; this counts 1.",
-            lambda c, t, b: intensity_with(c, t, b, flop_per_weight=1),
-        ),
-        (
-            "The FLOP of attention are counted with kv_heads. Sharing saves bytes, not arithmetic: every query head "
-            "looks for itself.",
-            lambda c, t, b: intensity_with(c, t, b, looks="kv_heads"),
-        ),
-        (
-            "The KV is counted for one request. Nobody shares it: together they read `batch` times `context` tokens.",
-            lambda c, t, b: intensity_with(c, t, b, kv_requests=1),
-        ),
-        (
-            "The FLOP are those of one request. Each of the `batch` requests computes a token of its own.",
-            lambda c, t, b: decode_intensity(c, t, b) / b,
-        ),
-        (
-            "That counts two matrices of the feed-forward part. There are three: gate, up and down.",
-            lambda c, t, b: intensity_with(c, t, b, mlp_matrices=2),
-        ),
-        ("That is bytes per FLOP, the other way round.", lambda c, t, b: 1 / decode_intensity(c, t, b)),
-    ],
+    "c02-e1": INTENSITY_MISTAKES,
     "c02-e2": [
         (
             "Memory and arithmetic are right, but nobody looks whether the KV fits: `batch` times `context` tokens "
@@ -252,6 +188,20 @@ MISTAKES = {
         (
             "All is right but the empty step. Without parts nothing is computed and nothing read: fixed_ms alone.",
             lambda p, c, m: step_with(p, c, m, idle_reads=True),
+        ),
+        (
+            "Seconds and milliseconds are added: flop_per_s and bytes_per_s give seconds, fixed_ms is in milliseconds. "
+            "1000 times the seconds.",
+            lambda p, c, m: step_with(p, c, m, ms_per_s=1),
+        ),
+        (
+            "The head's weights are read once for every row that samples. They are read once a step.",
+            lambda p, c, m: step_with(p, c, m, head_read_each=True),
+        ),
+        (
+            "The pairs are those of one part with the tokens of all, as if every new token saw everybody's context. A "
+            "request looks at its own tokens only: count pairs part by part, then add.",
+            lambda p, c, m: step_with(p, c, m, pairs_of_all=pooled_pairs),
         ),
         ("fixed_ms is missing.", lambda p, c, m: step_with(p, c, m, fixed=False)),
         (

@@ -16,7 +16,9 @@ def intensity_with(
     looks: str | None = "heads",
     look_flop: int = 4,
     mlp_matrices: int = 3,
-    head: bool = True,
+    attention_matrices: int = 1,
+    matrix_layers: int | None = None,
+    head: int = 1,
     embedding_read: bool = False,
     weights_read: int = 1,
     item: int = 2,
@@ -24,9 +26,9 @@ def intensity_with(
 ) -> float:
     """FLOP per byte of a decode step; by default without a mistake."""
     c = config
-    width = 2 * (c["heads"] + c["kv_heads"]) * c["head_dim"] + mlp_matrices * c["ffn"]
+    width = attention_matrices * 2 * (c["heads"] + c["kv_heads"]) * c["head_dim"] + mlp_matrices * c["ffn"]
     table = c["vocab"] * c["hidden"]
-    weights = c["layers"] * c["hidden"] * width + (table if head else 0)
+    weights = (matrix_layers or c["layers"]) * c["hidden"] * width + head * table
     looking = look_flop * c["layers"] * c[looks] * c["head_dim"] * context if looks else 0
     kv = kv_tensors * c["layers"] * c[kv_heads] * c["head_dim"] * item * context * (kv_requests or batch)
     read = item * (weights * weights_read + (table if embedding_read else 0)) + kv
@@ -67,6 +69,11 @@ def all_pairs(new: int, computed: int) -> float:
     return new * computed + new * (new + 1) / 2
 
 
+def pooled_pairs(parts: list[tuple]) -> float:
+    """The pairs of one part that has all new and all computed tokens."""
+    return all_pairs(sum(new for new, _, _ in parts), sum(computed for _, computed, _ in parts))
+
+
 def step_with(
     parts: list[tuple],
     costs: dict,
@@ -74,6 +81,7 @@ def step_with(
     *,
     longer: Callable[..., float] = math.hypot,
     pairs: Callable[[int, int], float] = all_pairs,
+    pairs_of_all: Callable[[list[tuple]], float] | None = None,
     kv_of_new: bool = True,
     head_rows: Callable[[tuple], int] = lambda part: int(part[2]),
     head_always: bool = False,
@@ -81,6 +89,8 @@ def step_with(
     fixed: bool = True,
     idle_reads: bool = False,
     weights_read: Callable[[list], int] = lambda parts: 1,
+    head_read_each: bool = False,
+    ms_per_s: int = 1000,
 ) -> float:
     """Milliseconds of the step; by default without a mistake."""
     fixed_ms = machine["fixed_ms"] if fixed else 0.0
@@ -90,16 +100,16 @@ def step_with(
     work = [
         (costs["layer_flop"] * sum(new for new, _, _ in parts), costs["layer_bytes"] * weights_read(parts)),
         (
-            costs["pair_flop"] * sum(pairs(new, computed) for new, computed, _ in parts),
+            costs["pair_flop"] * (pairs_of_all(parts) if pairs_of_all else sum(pairs(n, done) for n, done, _ in parts)),
             costs["kv_bytes"] * sum(computed + (new if kv_of_new else 0) for new, computed, _ in parts),
         ),
     ]
     if rows or head_always:
-        work.append((costs["head_flop"] * rows, costs["head_bytes"]))
+        work.append((costs["head_flop"] * rows, costs["head_bytes"] * (rows if head_read_each else 1)))
     if one_hypot:
         work = [(sum(flop for flop, _ in work), sum(read for _, read in work))]
     seconds = sum(longer(flop / machine["flop_per_s"], read / machine["bytes_per_s"]) for flop, read in work)
-    return fixed_ms + 1000 * seconds
+    return fixed_ms + ms_per_s * seconds
 
 
 def capacity_with(

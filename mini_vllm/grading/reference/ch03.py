@@ -1,46 +1,10 @@
 """Right answers and known mistakes of chapter 3. Never importable in a graded kernel. Chapter 3."""
 
-from itertools import product
+import statistics
 
-from mini_vllm.grading.bank.ch03 import BOARD
+from mini_vllm.grading.reference.ch03_by_hand import finish, finish_mistakes
 from mini_vllm.grading.reference.ch03_variants import boost_with, door_with, stride_with
-from mini_vllm.os_sched import CPU, SJF, SRTF, VTC, BatchMachine, Job, Policy, RoundRobin, Stride
-
-# --- e1 -------------------------------------------------------------------------------------------------------
-
-
-class BackInLineAtOnce(RoundRobin):
-    """Who used its slice stands before those who came meanwhile."""
-
-    def look(self, ready: list[Job], now: float) -> None:
-        pass
-
-    def ran(self, job: Job, units: int) -> None:
-        self._place[job] = next(self._places)
-
-
-class NewcomersFirst(RoundRobin):
-    """A newcomer goes to the front of the line."""
-
-    def arrived(self, job: Job, ready: list[Job]) -> None:
-        self._place[job] = -next(self._places)
-
-
-class CutByArrivals(RoundRobin):
-    """An arrival ends the slice that runs."""
-
-    looks_up_on_arrival = True
-
-
-def finish_under(policy: Policy, turnaround: bool = False) -> dict[str, int]:
-    jobs = [Job(name, arrives, needs) for name, (arrives, needs) in BOARD.items()]
-    CPU(policy).run(jobs)
-    return {job.name: int(job.turnaround + (0 if turnaround else job.arrival)) for job in jobs}
-
-
-def finish() -> dict[str, dict[str, int]]:
-    return {"srtf": finish_under(SRTF()), "rr": finish_under(RoundRobin(3))}
-
+from mini_vllm.os_sched import CPU, VTC, BatchMachine, Job, Stride
 
 # --- e2 -------------------------------------------------------------------------------------------------------
 
@@ -104,45 +68,8 @@ ANSWERS = {
     "c03-b1": boost,
 }
 
-_SRTF_MISTAKES = [
-    (
-        "Under srtf nobody is interrupted there (that is SJF): whoever comes and needs less than the running one still "
-        "does takes the CPU at once.",
-        finish_under(SJF()),
-    ),
-    (
-        "Under srtf these are turnarounds, finish minus arrival. Give the time of the finish.",
-        finish_under(SRTF(), True),
-    ),
-]
-_RR_MISTAKES = [
-    (
-        "Under rr the one who used its slice stands before those who came meanwhile. It is the other way round: who "
-        "arrives during a slice or at its end is in the line already.",
-        finish_under(BackInLineAtOnce(3)),
-    ),
-    ("Under rr newcomers go to the front of the line there. They go to its end.", finish_under(NewcomersFirst(3))),
-    ("Under rr an arrival ends the running slice there. It runs to its end.", finish_under(CutByArrivals(3))),
-    (
-        "Under rr these are turnarounds, finish minus arrival. Give the time of the finish.",
-        finish_under(RoundRobin(3), True),
-    ),
-]
-
-
-def _finish_mistakes() -> list[tuple]:
-    """Every mistake of one schedule with the other right, and both wrong."""
-    right = finish()
-    pairs = product([("", right["srtf"]), *_SRTF_MISTAKES], [("", right["rr"]), *_RR_MISTAKES])
-    return [
-        (f"{one} {two}".strip(), lambda srtf=srtf, rr=rr: {"srtf": srtf, "rr": rr})
-        for (one, srtf), (two, rr) in pairs
-        if one or two
-    ]
-
-
 MISTAKES = {
-    "c03-e1": _finish_mistakes(),
+    "c03-e1": finish_mistakes(),
     "c03-e2": [
         (
             "A newcomer starts at 0: it gets every slice until it has caught up with the passes of the others. Start "
@@ -174,6 +101,28 @@ MISTAKES = {
         (
             "A job starts one stride further there, at smallest pass + 1 / tickets. It starts at the smallest pass.",
             lambda jobs, n: stride_with(jobs, n, own_stride_first=True),
+        ),
+        (
+            "A newcomer starts one stride further than the smallest pass, and those of slice 0 at 0. It starts at the "
+            "smallest pass itself.",
+            lambda jobs, n: stride_with(jobs, n, own_stride_later=True),
+        ),
+        (
+            "A newcomer starts at the mean of the passes. It starts at the smallest of those present.",
+            lambda jobs, n: stride_with(jobs, n, start=lambda passes: statistics.fmean(passes or [0])),
+        ),
+        (
+            "A newcomer is there a slice late. It is there from its arrival_slice on: let it in before the slice is "
+            "given away.",
+            lambda jobs, n: stride_with([(name, t, at + (at > 0)) for name, t, at in jobs], n),
+        ),
+        (
+            "The pass grows by 1 // tickets, and that is 0 for everybody with more than one. It is 1 / tickets.",
+            lambda jobs, n: stride_with(jobs, n, grows=lambda tickets: float(1 // tickets)),
+        ),
+        (
+            "Of equal passes the one with the most tickets runs there. It is the first in the list.",
+            lambda jobs, n: stride_with(jobs, n, by_tickets=True),
         ),
         (
             "Jobs run before they have arrived. In slice k only those with arrival_slice <= k are there.",

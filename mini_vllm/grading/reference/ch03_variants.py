@@ -10,8 +10,10 @@ def stride_with(
     start: Callable[[list[float]], float] = lambda passes: min(passes, default=0.0),
     grows: Callable[[int], float] = lambda tickets: 1 / tickets,
     own_stride_first: bool = False,
+    own_stride_later: bool = False,
     last_of_equals: bool = False,
     by_name: bool = False,
+    by_tickets: bool = False,
     largest: bool = False,
     arrivals: bool = True,
 ) -> list[str]:
@@ -23,8 +25,10 @@ def stride_with(
         at = start(list(passes.values()))
         for name, number, arrival in jobs:
             if name not in passes and (arrival <= now or not arrivals):
-                passes[name] = at + (grows(number) if own_stride_first else 0)
+                ahead = own_stride_first or (own_stride_later and now > 0)
+                passes[name] = at + (grows(number) if ahead else 0)
         names = (sorted(passes) if by_name else list(passes))[:: -1 if last_of_equals else 1]
+        names = sorted(names, key=tickets.__getitem__, reverse=True) if by_tickets else names
         run.append((max if largest else min)(names, key=passes.__getitem__))
         passes[run[-1]] += grows(tickets[run[-1]])
     return run

@@ -128,7 +128,7 @@ MISTAKES: dict[str, list[tuple]] = {
             partial(lives_with, left_out_waits=True),
         ),
         (
-            'Who is evicted is "waiting" there. It is "preempted": it stands in the same line, but has output already.',
+            'Who is evicted is "waiting" there. It is "preempted": it stands in the same line, but had a seat before.',
             partial(lives_with, becomes=BECOMES | {"preempted": "waiting"}),
         ),
         (
@@ -197,6 +197,10 @@ MISTAKES: dict[str, list[tuple]] = {
         (
             "One block comes back for each request there. All its blocks do.",
             partial(abort_with, gives_back=bool),
+        ),
+        (
+            "Four blocks come back for each that ran there, as in the incident. Give back as many as it holds.",
+            partial(abort_with, gives_back=lambda num_blocks: 4 * bool(num_blocks)),
         ),
         (
             "Blocks come back, but the seat does not: it stays in running.",

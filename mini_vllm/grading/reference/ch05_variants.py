@@ -17,24 +17,31 @@ def plan_with(
     rounds_down: bool = False,
     reserves_output: bool = True,
     reserves_running: bool = True,
-    slots_of: Callable[[int], int] = lambda num_planned: num_planned + 1,
+    slots_of: Callable[[int, int], int] = lambda num_planned, num_running: num_planned + 1,
     has_token_budget: bool = True,
     passes_over: bool = False,
     cuts: bool = False,
     blocks_first: bool = False,
     spare_seat: int = 0,
     slots_in_token_budget: bool = False,
+    newcomers_reserve_output: bool = True,
+    may_fill_pool: bool = True,
+    rounds_the_sum: bool = False,
+    full_is_a_reason: bool = False,
     adds_up: bool = False,
 ) -> list:
     """[plan, reason]; by default without a mistake. Requests are (id, prompt_len, max_tokens).
 
     less: tokens of a request whose KV is never there. slots_of: the number of requests whose draft slots a newcomer
-    must leave free, when so many are planned. adds_up: give the tokens used and the blocks reserved as well.
+    must leave free, when so many are planned and so many of them run. adds_up: give the tokens used and the blocks
+    reserved as well.
     """
 
-    def reservation(request: tuple) -> int:
+    def reservation(request: tuple, has_output: bool = True) -> float:
         _, prompt_len, max_tokens = request
-        tokens = prompt_len + (max_tokens - less if reserves_output else 0)
+        tokens = prompt_len + (max_tokens - less if reserves_output and has_output else 0)
+        if rounds_the_sum:
+            return tokens / limits["block_size"]
         return tokens // limits["block_size"] if rounds_down else -(-tokens // limits["block_size"])
 
     plan = [[request[0], 1] for request in running]
@@ -43,16 +50,17 @@ def plan_with(
     first_reason = None
     for request in waiting:
         name, prompt_len, _ = request
-        slots = limits["draft_slots"] * slots_of(len(plan))
+        slots = limits["draft_slots"] * slots_of(len(plan), len(running))
         rooms = [limits["input_budget"] - used - slots]
         rooms += [limits["token_budget"] - used] if has_token_budget else []
         if slots_in_token_budget:
             rooms = [limits["token_budget"] - used - slots]
+        need = reservation(request, newcomers_reserve_output)
         tokens = min([prompt_len, *rooms]) if cuts and min(rooms) > 0 else prompt_len
         tests = [
             ("max_num_seqs", len(plan) >= limits["max_num_seqs"] + spare_seat),
             ("token_budget", tokens > min(rooms)),
-            ("kv_reservation", reserved + reservation(request) > limits["num_blocks"]),
+            ("kv_reservation", reserved + need > limits["num_blocks"] - (not may_fill_pool)),
         ]
         if blocks_first:
             tests[1:] = tests[:0:-1]
@@ -60,11 +68,13 @@ def plan_with(
         if reason is None:
             plan.append([name, tokens])
             used += tokens
-            reserved += reservation(request)
+            reserved += need
             continue
         first_reason = first_reason or reason
         if not passes_over or reason == "max_num_seqs":
             break
+    if full_is_a_reason and len(plan) >= limits["max_num_seqs"]:
+        first_reason = first_reason or "max_num_seqs"
     return [plan, first_reason, used, reserved] if adds_up else [plan, first_reason]
 
 
@@ -76,15 +86,19 @@ def running_with(
     *,
     out_of_plan: bool = True,
     gives_back: Callable[[int], int] = lambda planned: planned,
-    shifts: str = "always",
+    shifts: str = "before",
     measures_again: bool = False,
-    frees: bool = True,
+    spares_planned: bool = False,
 ) -> list:
-    """[plan, budget, evicted]; by default without a mistake. shifts: the index, "always", "if planned" or "never"."""
+    """[plan, budget, evicted]; by default without a mistake.
+
+    shifts: which victims move the index: those "before" it, those before it "if planned", those "up to" it, "any",
+    or "none".
+    """
     plan: dict[str, int] = {}
     evicted: list[str] = []
     index = 0
-    while index < len(running) and budget > 0:
+    while -len(running) <= index < len(running) and budget > 0:
         request = running[index]
         open_tokens = request["known"] - request["computed"]
         n = min(open_tokens, budget)
@@ -92,15 +106,17 @@ def running_with(
             index += 1
             continue
         while (need := -(-(request["computed"] + n) // block_size) - request["blocks"]) > free:
-            victim = max(running, key=lambda r: r["priority"])
+            spared = plan if spares_planned else ()
+            victim = max((r for r in running if r["id"] not in spared), key=lambda r: r["priority"])
             at = running.index(victim)
             del running[at]
-            free += victim["blocks"] if frees else 0
+            free += victim["blocks"]
             evicted.append(victim["id"])
+            before = at < index
+            moves = {"before": before, "if planned": before and victim["id"] in plan, "up to": at <= index, "any": True}
+            index -= moves.get(shifts, False)
             if victim is request:
                 break
-            if at < index and (shifts == "always" or (shifts == "if planned" and victim["id"] in plan)):
-                index -= 1
             if victim["id"] in plan:
                 budget += gives_back(plan[victim["id"]])
                 if out_of_plan:
@@ -125,7 +141,10 @@ class Passing(TwoBudgets):
     counts = "requests"  # or "steps", or "every step anew"
     forgets = True  # the head that has entered takes its count along
     tells = "head"  # or "last": whose reason is given
-    head_counts = False
+    tests_once = False  # most_passed, when the head is found
+    one_a_step = False
+    reverses = False  # the order of those who were asked and wait
+    blocks_first = False
 
     def __init__(self, config):
         super().__init__(config)
@@ -136,20 +155,33 @@ class Passing(TwoBudgets):
         request.transition_to(RUNNING)
         self.running.append(request)
 
+    def admit(self, request):
+        reserved = sum(map(self.blocks_to_reserve, [*self.running, request]))
+        has_seat = len(self.running) < self.config.max_num_seqs
+        if self.blocks_first and has_seat and reserved > self.config.num_gpu_blocks:
+            return "kv_reservation"
+        return super().admit(request)
+
     def schedule_waiting(self):
-        head, reasons, passed = None, [], 0
+        head, reasons, passed, aside = None, [], 0, []
         if self.counts == "every step anew":
             self.passed.clear()
         for request in list(self.waiting):
             key = head.request_id if head and self.forgets else ""
-            if head and self.passed[key] >= self.most_passed + self.one_more:
+            before = passed if self.tests_once else 0
+            if head and self.passed[key] - before >= self.most_passed + self.one_more:
                 break
             if reason := self.admit(request):
                 head, reasons = head or request, [*reasons, reason]
                 if reason in self.stops_at:
                     break
-            elif head or self.head_counts:
+                aside.append(request)
+            elif head:
                 passed += 1
-                key = head.request_id if head and self.forgets else ""
                 self.passed[key] += self.counts != "steps" or passed == 1
+                if self.one_a_step:
+                    break
+        for request in aside if self.reverses else ():
+            self.waiting.remove(request)
+            self.waiting.put_back(request)
         return reasons[0 if self.tells == "head" else -1] if reasons else None

@@ -3,87 +3,36 @@
 from functools import partial
 from typing import Any
 
-from mini_vllm.config import SchedulerConfig
-from mini_vllm.core.kv_cache_manager import KVCacheManager
-from mini_vllm.grading.bank.ch06 import ASKED, BLOCK_SIZE, EVENTS, POOL_BLOCKS, use_tables
+from mini_vllm.grading.bank.ch06 import use_tables
 from mini_vllm.grading.reference import ch06_variants as variants
 from mini_vllm.grading.step_traces import run_scheduler
-from mini_vllm.request import Request
 from mini_vllm.stages.ch05_two_budgets import Scheduler as Stage5
-
-# --- e1 -------------------------------------------------------------------------------------------------------
-
-
-class HeadFirst(KVCacheManager):
-    """Gives a table back in its own order."""
-
-    def free(self, request):
-        self.block_pool.free(self.req_to_blocks.pop(request.request_id, []))
-
-
-class ToTheBack(KVCacheManager):
-    """Freed blocks go behind those that are free already."""
-
-    def free(self, request):
-        for block in self.req_to_blocks.pop(request.request_id, [])[::-1]:
-            self.block_pool.ref_count[block] = 0
-            self.block_pool._link(self.block_pool._prev[0], block)
-
-
-class LowestFirst(KVCacheManager):
-    """Takes the lowest numbers that are free."""
-
-    def allocate_slots(self, request, num_new_tokens, **how):
-        queue = sorted(self.block_pool.free_queue())
-        for block in queue:
-            self.block_pool._unlink(block)
-        for block in reversed(queue):
-            self.block_pool._link(0, block)
-        return super().allocate_slots(request, num_new_tokens, **how)
-
-
-class BlocksAPiece(KVCacheManager):
-    """Starts a new block for every piece."""
-
-    def allocate_slots(self, request, num_new_tokens, **how):
-        new = self.block_pool.take(self.config.blocks_for(num_new_tokens))
-        self.req_to_blocks.setdefault(request.request_id, []).extend(new)
-        return new
-
-
-def pool(manager_cls: type[KVCacheManager] = KVCacheManager, slot: str = "right") -> dict[str, Any]:
-    """The events on a real manager. slot: or "block from 0", "token", "first block", "entry from 1"."""
-    config = SchedulerConfig(num_gpu_blocks=POOL_BLOCKS, block_size=BLOCK_SIZE, max_model_len=64)
-    manager = manager_cls(config)
-    requests: dict[str, Request] = {}
-    for name, num_tokens in EVENTS:
-        request = requests.setdefault(name, Request(name, [1]))
-        if num_tokens:
-            manager.allocate_slots(request, num_tokens)
-            request.num_computed_tokens += num_tokens
-        else:
-            manager.free(requests.pop(name))
-    table = manager.get_block_ids("D")
-    entry, offset = divmod(9, BLOCK_SIZE)
-    slots = {
-        "right": table[entry] * BLOCK_SIZE + offset,
-        "block from 0": (table[entry] - 1) * BLOCK_SIZE + offset,
-        "token": 9,
-        "first block": table[0] * BLOCK_SIZE + 9,
-        "entry from 1": table[entry - 1] * BLOCK_SIZE + offset,
-    }
-    return dict(zip(ASKED, (list(table), manager.block_pool.free_queue(), slots[slot]), strict=True))
-
-
-# --- e2, e3, b1 -----------------------------------------------------------------------------------------------
 
 
 def tables(*case: Any, **rules: Any) -> list[dict]:
     return use_tables(partial(variants.Tables, **rules), *case)
 
 
+C_BEHIND = "All is right but C's blocks: they are put behind the free ones there, and they go to the front."
+ROUNDED_DOWN = "Blocks are rounded down there. A block that is only started is needed in full."
+ALL_ARE_ENOUGH = (
+    "The new tokens are asked for on top of all known ones there. They are among them: a newcomer needs the blocks of "
+    "num_known, not more."
+)
+FROM_THE_TAIL = "Blocks are taken from the tail of the queue. They are taken from its head."
+NOT_NUMBERS = "The lowest numbers are taken there. The queue knows an order, not numbers: take from its head."
+ONLY_GUARDS = (
+    "Nothing is dropped below 0 now. That hides the fault: the fork and the end still count other blocks than those in "
+    "the window, so a block is lost, or freed while somebody looks at it."
+)
+ONE_LIST = "Both answers have one and the same list there: what one appends stands in the table of the other. Copy it."
+END_AS_OFTEN = (
+    "The end drops a block as often as it stands in the table there, also where it was written over or given back long "
+    "ago. An answer looks at a block once, and only at those in its window."
+)
+
 ANSWERS = {
-    "c06-e1": pool,
+    "c06-e1": variants.pool,
     "c06-e2": variants.allocate_with,
     "c06-e3": partial(run_scheduler, variants.Peak),
     "c06-b1": tables,
@@ -94,37 +43,53 @@ MISTAKES = {
         (
             "A table is given back head first there. It is the other way round: its last block first, so that it is "
             "the head of the queue afterwards.",
-            partial(pool, HeadFirst),
+            partial(variants.pool, variants.HeadFirst),
         ),
         (
             "Freed blocks go to the back of the queue there. Nothing is cached in them, so they go to the front.",
-            partial(pool, ToTheBack),
+            partial(variants.pool, variants.ToTheBack),
+        ),
+        (NOT_NUMBERS, partial(variants.pool, variants.LowestFirst)),
+        (
+            "D's blocks are put into the order of their numbers there. A table keeps the order in which its blocks "
+            "were taken.",
+            partial(variants.pool, table=sorted),
         ),
         (
-            "The lowest numbers are taken there. The queue knows an order, not numbers: take from its head.",
-            partial(pool, LowestFirst),
+            "D and the free queue are in the order of their numbers there. The queue knows an order, not numbers.",
+            partial(variants.pool, table=sorted, queue=sorted),
         ),
+        (
+            "All is right but C's blocks: they are given back first block first there. The last one goes back first.",
+            partial(variants.pool, queue=sorted),
+        ),
+        (C_BEHIND, partial(variants.pool, queue=lambda queue: [*queue[2:], *queue[:2]])),
+        (C_BEHIND, partial(variants.pool, queue=lambda queue: [*queue[2:], *queue[1::-1]])),
         (
             "Every piece starts a block of its own there. It goes on in the last block of the table as long as that "
             "has room.",
-            partial(pool, BlocksAPiece),
+            partial(variants.pool, variants.BlocksAPiece),
         ),
         (
             "The slot counts blocks from 1. Block 0 has slots too, though nobody uses them: block × 4 + offset.",
-            partial(pool, slot="block from 0"),
+            partial(variants.pool, slot="block from 0"),
         ),
         (
             "The slot is the token's own number: that would need blocks in one piece from slot 0 on.",
-            partial(pool, slot="token"),
+            partial(variants.pool, slot="token"),
+        ),
+        (
+            "The slot is the first of its block there. Tokens count from 0: token 9 is the tenth, and 9 % 4 is 1.",
+            partial(variants.pool, slot="token from 1"),
         ),
         (
             "The slot counts on from the first block of D, as if its blocks lay side by side. Look up the entry of "
             "the table first.",
-            partial(pool, slot="first block"),
+            partial(variants.pool, slot="first block"),
         ),
         (
             "The slot is in the wrong entry of the table: entries count from 0, and 9 // 4 is 2.",
-            partial(pool, slot="entry from 1"),
+            partial(variants.pool, slot="entry from 1"),
         ),
     ],
     "c06-e2": [
@@ -138,10 +103,21 @@ MISTAKES = {
             "num_new.",
             partial(variants.allocate_with, takes_all=True),
         ),
+        (ROUNDED_DOWN, partial(variants.allocate_with, rounding=("down", "down"))),
+        (ROUNDED_DOWN, partial(variants.allocate_with, rounding=("down", "down"), at_least_0=True)),
+        (ROUNDED_DOWN, partial(variants.allocate_with, rounding=("down", "up"))),
+        (ROUNDED_DOWN, partial(variants.allocate_with, rounding=("down", "up"), at_least_0=True)),
         (
-            "Blocks are rounded down there. A block that is only started is needed in full.",
-            partial(variants.allocate_with, rounds_down=True),
+            "The blocks of all known tokens are rounded down there. A block that is only started is needed in full.",
+            partial(variants.allocate_with, rounding=("up", "down")),
         ),
+        (
+            "Dividing down and adding 1 is one too many where the tokens just fill their blocks: 8 tokens are two "
+            "blocks of 4.",
+            partial(variants.allocate_with, rounding=("plus one", "plus one")),
+        ),
+        (ALL_ARE_ENOUGH, partial(variants.allocate_with, adds_piece="blocks")),
+        (ALL_ARE_ENOUGH, partial(variants.allocate_with, adds_piece="tokens")),
         (
             "The new tokens are counted by themselves, as if the last block were full. Count the blocks of computed "
             "and new tokens together, less those it has.",
@@ -163,10 +139,14 @@ MISTAKES = {
             "Exactly enough is refused there: if as many blocks are free as it takes, it fits.",
             partial(variants.allocate_with, strict=True),
         ),
+        (FROM_THE_TAIL, partial(variants.allocate_with, order="tail")),
+        (FROM_THE_TAIL, partial(variants.allocate_with, order="tail in order")),
         (
-            "Blocks are taken from the tail of the queue. They are taken from its head.",
-            partial(variants.allocate_with, from_tail=True),
+            f"{FROM_THE_TAIL} (And where none is taken, queue[-0:] is the whole queue.)",
+            partial(variants.allocate_with, order="minus take"),
         ),
+        (NOT_NUMBERS, partial(variants.allocate_with, order="sorted")),
+        (NOT_NUMBERS, partial(variants.allocate_with, order="lowest")),
         (
             "Where it does not fit, it gets what there is. It gets None, and nothing has changed.",
             partial(variants.allocate_with, takes_what_is_there=True),
@@ -224,6 +204,14 @@ MISTAKES = {
             "table, and drops it again at its end.",
             partial(tables, fork="table", end="table"),
         ),
+        *((END_AS_OFTEN, partial(tables, fork=fork, end="entries")) for fork in ("held", "entries", "table")),
+        *(
+            (ONLY_GUARDS, partial(tables, fork=fork, end=end, guard=True))
+            for fork in ("held", "entries", "table")
+            for end in ("entries", "table")
+        ),
+        (ONE_LIST, partial(tables, shares=True)),
+        (ONE_LIST, partial(tables, fork="entries", end="table", shares=True)),
         (
             "Nothing is freed twice now, because nothing is freed at the end.",
             partial(tables, end="nothing"),

@@ -99,14 +99,54 @@ MISTAKES = {
             "adapter 'x' without a salt. Keep them apart, as a pair.",
             _names(root=lambda salt, adapter: (salt or "") + (adapter or "")),
         ),
-        (
-            "Salt and adapter are joined by a sign that may stand in them: 'a/b' and 'c' give the same text as 'a' and "
-            "'b/c'. Keep them apart, as a pair.",
-            _names(root=lambda salt, adapter: f"{salt or ''}/{adapter or ''}"),
+        *(
+            (
+                f"Salt and adapter are joined by a sign that may stand in them: 'a{sign}a' and 'a' give the same text "
+                f"as 'a' and 'a{sign}a'. Keep them apart, as a pair.",
+                _names(root=lambda salt, adapter, sign=sign: f"{salt or ''}{sign}{adapter or ''}"),
+            )
+            for sign in ("/", "|", ":", "::", "-")
         ),
         (
             "The images are in no name: to the model the tokens are the same, and the pictures are not.",
             _names(shown=lambda image: 0),
+        ),
+        (
+            "A block with k pictures is named by the first k of the prompt there. Go on where the one before ended.",
+            _names(pictures=lambda images, before, k: images[:k]),
+        ),
+        (
+            "The pictures of a block are sorted there: a cat before a dog has the name of a dog before a cat.",
+            _names(pictures=lambda images, before, k: sorted(images[before : before + k])),
+        ),
+        (
+            "Where there is a salt, the adapter is not in the name. Both belong into it, as a pair.",
+            _names(root=lambda salt, adapter: salt or adapter),
+        ),
+        *(
+            (
+                "Salt and adapter are put into one text there. Whatever stands between them, and the word None, may "
+                "stand in a salt, too. Keep them apart, as a pair.",
+                _names(root=lambda salt, adapter, sign=sign: f"{salt}{sign}{adapter}"),
+            )
+            for sign in ("|", "/", ":", "::", "-", "")
+        ),
+        (
+            "None is written as 'None' there, so no salt and a salt of that name are one.",
+            _names(root=lambda salt, adapter: (str(salt), str(adapter))),
+        ),
+        (
+            "The tokens of a block are written into one text without a sign between them: 1, 23 and 12, 3 give the "
+            "same. Put the block as a tuple into the name.",
+            _names(written=lambda block: "".join(map(str, block))),
+        ),
+        (
+            "A picture is written as a token is: a picture called '6' cannot be told from token 6. Mark which it is.",
+            _names(shown=str, written=lambda block: [str(token) for token in block]),
+        ),
+        (
+            "Every block has a name of its own there, so nothing is ever found: equal KV must have equal names.",
+            _names(own_names=True),
         ),
         (
             "All images of the prompt are in every name: blocks before an image hold the same KV whatever the image "
@@ -149,9 +189,31 @@ MISTAKES = {
             "One step of waiting too many: whoever has waited `patience` steps goes first, not only from the next on.",
             _warm(beyond=True),
         ),
+        *(
+            ("If the chosen one must wait, others are tried there. It keeps its turn: return its reason.", warm)
+            for warm in (
+                _warm(skips=True),
+                _warm(skips=True, is_old=lambda self, request: False),
+                _warm(sorts_once=True),
+                _warm(sorts_once=True, is_old=lambda self, request: False),
+            )
+        ),
         (
-            "If the chosen one must wait, others are tried there. It keeps its turn: return its reason.",
-            _warm(skips=True),
+            "Waiting is counted at every try there. Count at the beginning of schedule_waiting: once a step.",
+            _warm(counts_tries=True),
+        ),
+        (
+            "The token budget is asked for all known tokens there. What is found need not be computed.",
+            _warm(whole_prompt=True),
+        ),
+        (
+            "The watermark is missing: while others run, an admission leaves config.watermark_blocks free, as on the "
+            "page.",
+            _warm(no_watermark=True),
+        ),
+        (
+            "The token budget is asked for all known tokens, and the watermark is missing: both are on the page.",
+            _warm(whole_prompt=True, no_watermark=True),
         ),
     ],
     "c07-b1": [
@@ -173,6 +235,16 @@ MISTAKES = {
             "The last block that was found is always given back, also where a tail is left to compute. Only a full hit "
             "must.",
             _entry(most=lambda found, known, size: max(0, found - 1)),
+        ),
+        (
+            "Whenever all full blocks are found, one is given back, also where a tail is left to compute. A prompt "
+            "with a tail may find all its full blocks.",
+            _entry(most=lambda found, known, size: min(found, max(0, known // size - 1))),
+        ),
+        ("Nothing is put into the cache there, so nothing is ever found.", _entry(cached=lambda known, size: 0)),
+        (
+            "num_new is the whole prompt there. What stands before the start is not computed again.",
+            _entry(num_new=lambda start, known: known),
         ),
         (
             "A full hit counts as no hit there: all is computed again. One block is enough.",

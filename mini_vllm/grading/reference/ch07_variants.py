@@ -1,6 +1,7 @@
 """Chapter 7's answers with switches for a mistake. Knows no message. Chapter 7."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from mini_vllm.config import SchedulerConfig
@@ -60,6 +61,9 @@ def names_with(
     root: Callable[[Any, Any], Any] = lambda salt, adapter: (salt, adapter),
     before: Callable[[list], Any] = lambda blocks: blocks[:-1],
     shown: Callable[[str], Any] = lambda image: ("image", image),
+    pictures: Callable[[list, int, int], Any] | None = None,
+    written: Callable[[Any], Any] = lambda block: block,
+    own_names: bool = False,
     all_images: bool = False,
     partial: bool = False,
     whole_prompt: bool = False,
@@ -67,16 +71,21 @@ def names_with(
     """The place where each block's name came first, block by block; by default without a mistake.
 
     root: what a chain starts from. before: of the blocks up to this one, those that its name depends on beside it.
-    shown: what stands in place of an image.
+    shown: what stands in place of an image. written: what of a block goes into the name.
+    pictures: in place of `shown`, what a block with k pictures has beside its tokens: of (all, those before it, k).
     """
     numbers: dict[str, int] = {}
-    named = []
+    named: list[list[int]] = []
     for tokens, salt, adapter, images in requests:
         line = iter(images)
-        seen = [token if token else shown(next(line)) for token in tokens]
+        seen = [token if token or pictures else shown(next(line)) for token in tokens]
         end = len(seen) if partial else len(seen) // block_size * block_size
         blocks = [seen[i : i + block_size] for i in range(0, end, block_size)]
-        extra = (images if all_images else None, len(seen) if whole_prompt else None)
+        if pictures:
+            starts = [tokens[: i * block_size].count(0) for i in range(len(blocks))]
+            blocks = [[*b, pictures(images, k, b.count(0))] for b, k in zip(blocks, starts, strict=True)]
+        blocks = [written(block) for block in blocks]
+        extra = (images if all_images else None, len(seen) if whole_prompt else None, len(named) if own_names else None)
         names = [repr((root(salt, adapter), before(blocks[: i + 1]), block, extra)) for i, block in enumerate(blocks)]
         named.append([numbers.setdefault(name, len(numbers)) for name in names])
     return named
@@ -89,19 +98,34 @@ class WarmFirst(Stage7):
     """Who finds most goes first; but whoever stands at the head and has waited long enough is next."""
 
     patience = 0
-    last_of_equals = looks_once = skips = counts_from_one = beyond = False
+    last_of_equals = looks_once = skips = counts_from_one = counts_tries = beyond = False
+    sorts_once = no_watermark = whole_prompt = False
 
     def __init__(self, config):
-        super().__init__(config)
+        super().__init__(replace(config, watermark=0.0) if self.no_watermark else config)
         self.steps_waited: dict[str, int] = {}
 
-    def schedule_waiting(self):
+    def count(self):
         for request in self.waiting:
             first = 1 if self.counts_from_one else 0
             self.steps_waited[request.request_id] = self.steps_waited.get(request.request_id, first - 1) + 1
+
+    def admit(self, request):
+        has_seat = len(self.running) < self.config.max_num_seqs
+        if self.whole_prompt and has_seat and request.num_tokens > self.budget:
+            return "token_budget"
+        return super().admit(request)
+
+    def schedule_waiting(self):
+        if not self.counts_tries:
+            self.count()
+        if self.sorts_once:
+            return self.try_everybody()
         found = {request: self.found(request) for request in self.waiting}
         head_reason, passed = None, set()
         while line := [request for request in self.waiting if request not in passed]:
+            if self.counts_tries:
+                self.count()
             if not self.looks_once:
                 found = {request: self.found(request) for request in line}
             request = self.choose(line, found)
@@ -111,6 +135,12 @@ class WarmFirst(Stage7):
                     return reason
                 passed.add(request)
         return head_reason
+
+    def try_everybody(self):
+        head = next(iter(self.waiting), None)
+        first = head and self.is_old(head)
+        line = sorted(self.waiting, key=lambda r: (not (first and r is head), -self.found(r)))
+        return next(filter(None, [self.admit(request) for request in line]), None)
 
     def found(self, request):
         return len(self.kv_cache_manager.get_computed_blocks(request))
