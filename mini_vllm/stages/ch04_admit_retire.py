@@ -12,9 +12,10 @@ from mini_vllm.request import FINISHED_ABORTED, RUNNING, Request
 
 
 class Scheduler:
-    """Whoever waits enters in the very next step, as long as a seat is free; whoever is done leaves at once.
+    """Whoever waits enters in the next step if a seat is free; whoever is done leaves.
 
-    A prompt enters in one piece. Budget and KV pool must be large enough for all seats: this stage does not count them.
+    A prompt enters in one piece. Budget and KV pool must be large enough for all
+    seats: this stage does not count them.
     """
 
     def __init__(self, config: SchedulerConfig):
@@ -40,7 +41,7 @@ class Scheduler:
         return self.write_plan(blocked_reason)
 
     def schedule_running(self):
-        """Those who run go first: everybody one piece further, and that is one token in decode."""
+        """Those who run go first, one piece further: in decode, one token."""
         for request in self.running:
             self.advance(request, request.num_new_tokens)
 
@@ -59,7 +60,7 @@ class Scheduler:
         self.pieces[request] = (n, blocks)
 
     def schedule_waiting(self):
-        """Admit in order, and stop at the first who must wait. Returns why it must, or None."""
+        """Admit in order; stop at the first who must wait, and say why it must."""
         while len(self.waiting):
             if reason := self.admit(self.waiting.peek()):
                 return reason
@@ -95,26 +96,26 @@ class Scheduler:
         return plan
 
     def update_from_output(self, plan, output):
-        """Append what was sampled; whoever is done leaves, so that the next step finds its seat and its blocks."""
+        """Append what was sampled; whoever is done leaves its seat and its blocks."""
         news = []
         for req_id in plan.num_scheduled_tokens:
             request, token_ids = self.requests.get(req_id), output.sampled_token_ids.get(req_id)
             if request is None or request.status != RUNNING or not token_ids:
                 continue  # aborted while the step ran; or in mid-prompt
             if request.append_output(token_ids[0], self.config.max_model_len):
-                self.retire(request)
+                self.retire(request)  # append_output said that it is done
             news.append(RequestOutput(req_id, token_ids, request.finish_reason))
         return news
 
     def finish_requests(self, request_ids, status=FINISHED_ABORTED):
-        """End one request or several from outside (abort). Those who are gone already are passed over."""
+        """End requests from outside (abort). Who is gone already is passed over."""
         for req_id in (request_ids,) if isinstance(request_ids, str) else request_ids:
             if request := self.requests.get(req_id):
                 request.transition_to(status)
                 self.retire(request)
 
     def retire(self, request):
-        """It leaves its seat, its blocks and the books; the worker hears of it in the next plan."""
+        """It leaves its seat, its blocks and the books; the worker hears of it."""
         self.kv_cache_manager.free(request)
         (self.running if request in self.running else self.waiting).remove(request)
         del self.requests[request.request_id]
