@@ -101,7 +101,7 @@ class KVCacheManager:
         last_slot = min(num_computed + num_new_tokens + num_lookahead_tokens, cfg.max_model_len)
         num_blocks = -(-last_slot // cfg.block_size) - len(owned) - len(hits)
         reserved = watermark_blocks + (pool.num_idle(hits) if hits else 0)
-        if num_blocks + reserved > pool.num_free_blocks and num_blocks + reserved > 0:
+        if num_blocks + reserved > pool.num_free_blocks:
             return None
         if full_sequence:
             if self.full_sequence_blocks(request) - len(owned) - len(hits) + reserved > pool.num_free_blocks:
