@@ -45,7 +45,7 @@ def fetch(
         cache = Path(cache_dir).expanduser() if cache_dir else default_cache_folder()
         return _fetch_known(MODELS[name], cache, progress, force)
     path = Path(name).expanduser()
-    if path.exists():
+    if name.strip() and path.exists():  # Path("") is the present folder
         return path
     known = ", ".join(sorted(MODELS))
     raise UnknownModelError(
