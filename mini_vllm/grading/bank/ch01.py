@@ -90,7 +90,7 @@ def all_indices(case: Case) -> range:
 def each_request_once(case: Case, got, expected) -> str | None:
     complaint = each_once(indices_in, all_indices, "request", "batch")(case, got, expected)
     if complaint and sorted(case[0][index] for index in indices_in(got)) == sorted(case[0]):
-        complaint += "\nthe lengths are right; of equal ones it is always the same request: list.index finds the first"
+        complaint += "; the lengths are right: list.index finds the first of equal ones, again and again"
     return complaint
 
 
