@@ -51,7 +51,8 @@ def told(exercise: Exercise, source: str) -> str:
     exec(compile(source, f"<mutant of {exercise.exercise_id}>", "exec"), namespace)
     cases = exercise.cases(SEED)
     outcomes = call_all(exercise, namespace[exercise.function], cases)
-    complaint = judge(exercise, cases, outcomes).message.splitlines()[1:3][-1].strip()  # after what was called
+    complaints = [line.strip() for line in judge(exercise, cases, outcomes).message.splitlines()[1:3]]
+    complaint = [line for line in complaints if not line.startswith("in the line:")][-1]  # after what was called
     return explain(exercise, cases, outcomes) or complaint
 
 

@@ -42,7 +42,7 @@ finish = {
     "e1-starts-at-one": Mutant(
         "c03-e1",
         "counts the last unit, not the moment in which it ends",
-        "C arrives at 3 and needs 1; it cannot be done at 3",
+        "is when the last unit of each begins",
         """
 # EXERCISE c03-e1
 finish = {

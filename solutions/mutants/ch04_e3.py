@@ -152,7 +152,7 @@ class MyScheduler(Stage4):
     "e3-lost": Mutant(
         "c04-e3",
         "takes out whoever is held and never puts it back",
-        "stalled",
+        "Who is in no list is never served",
         """
 # EXERCISE c04-e3
 from mini_vllm.stages.ch04_admit_retire import Scheduler as Stage4

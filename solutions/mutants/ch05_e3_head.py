@@ -159,7 +159,7 @@ class MyScheduler(my_stage("ch04", to_extend=True)):
     "e3-order-lost": Mutant(
         "c05-e3",
         "puts those who wait back in the wrong order",
-        "first difference in step",
+        "go back in the wrong order",
         """
 # EXERCISE c05-e3
 from mini_vllm.grading import my_stage

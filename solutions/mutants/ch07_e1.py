@@ -6,7 +6,7 @@ MUTANTS = {
     "e1-full-hit": Mutant(
         "c07-e1",
         "lets G find both of its blocks",
-        "G has 8 tokens and must compute at least one",
+        "its last block is computed again",
         """
 # EXERCISE c07-e1
 found = {"hits": {"C": 12, "E": 8, "F": 0, "G": 8}, "blocks_of_D": [5, 4, 3]}

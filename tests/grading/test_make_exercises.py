@@ -109,8 +109,9 @@ def test_the_table_of_mutants_says_what_each_author_is_told():
     table = (ROOT / make_exercises.MUTANT_TABLE).read_text(encoding="utf-8")
     for chapter in chapters():
         for mutant in load("mutants", chapter, "MUTANTS").values():
-            [row] = [line for line in table.splitlines() if line.startswith(f"| {mutant.mistake} |")]
-            assert mutant.says.replace("<", "&lt;") in row
+            mistake, says = (text.replace("<", "&lt;") for text in (mutant.mistake, mutant.says))
+            rows = [line for line in table.splitlines() if line.startswith(f"| {mistake} |")]
+            assert any(says in row for row in rows), (mistake, rows)  # two exercises may share a mistake
     assert all(line.count("|") == 3 for line in table.splitlines() if line.startswith("|"))
 
 

@@ -160,7 +160,7 @@ def test_a_link_leads_to_a_second(show_player):
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("player", [rules, race, brief])
 def test_no_accessibility_violation(show_player, width, theme, player):
-    page, _ = show_player(player(start=3), width, system=theme, alone=True)
+    page, _ = show_player(player(start=3), width, system=theme, alone=True, motion="reduce")
     result = axe_module.Axe().run(page, options={"preload": False})
     found = [(v["id"], [n["html"][:120] for n in v["nodes"]]) for v in result.response["violations"]]
     assert not found

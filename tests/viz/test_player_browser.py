@@ -214,7 +214,7 @@ def test_odd_traces_open_without_an_error(show_player, trace):
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_no_accessibility_violation(show_player, width, theme):
-    page, _ = show_player(StepPlayer(small_trace(), start=3), width, system=theme, alone=True)
+    page, _ = show_player(StepPlayer(small_trace(), start=3), width, system=theme, alone=True, motion="reduce")
     result = axe_module.Axe().run(page, options={"preload": False})
     found = [(v["id"], [n["html"][:120] for n in v["nodes"]]) for v in result.response["violations"]]
     assert not found
