@@ -66,8 +66,8 @@ function buildChips(run, order, asks, told) {
     if (asks) chip.addEventListener("click", () => ask(run, k));
     box.append(html("span", {role: "listitem"}, chip));
   }
-  if (order.length > QUEUE_MAX) box.append(html("span", {class: "none"}, `and ${order.length - QUEUE_MAX} more`));
-  if (!order.length) box.append(html("span", {class: "none"}, "nobody"));
+  if (order.length > QUEUE_MAX) box.append(html("span", {class: "none", role: "listitem"}, `and ${order.length - QUEUE_MAX} more`));
+  if (!order.length) box.append(html("span", {class: "none", role: "listitem"}, "nobody"));
   return box;
 }
 // The sentence for the request that the reader asked about, else for the head. Only the head is tested against the
