@@ -29,7 +29,6 @@ class _RequestState:
     num_prompt_tokens: int
     params: SamplingParams
     never: tuple[int, ...]  # token ids that may not come before params.min_tokens
-
     proposer: NgramProposer
 
     def sampling_row(self, drafted: list[int]) -> SamplingRow:

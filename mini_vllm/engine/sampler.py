@@ -83,7 +83,8 @@ def _sample_row(logits: Tensor, row: SamplingRow) -> Sampled:
     params, raw = row.params, logits
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32), copy=True)
     if _forbids(row):
-        logits[list(row.never)] = -torch.inf
+        # A stop token that the model does not have cannot come anyway; as an index it would end the step for everybody.
+        logits[[token_id for token_id in row.never if 0 <= token_id < len(logits)]] = -torch.inf
     if params.has_penalties:
         _penalise(logits, row)
     token_id = int(logits.argmax()) if params.is_greedy else _draw(logits, row)

@@ -90,6 +90,7 @@ def test_a_step_that_fails_leaves_a_usable_engine(llm, monkeypatch):
 def test_a_plan_is_made_while_the_step_before_it_runs():
     config = SchedulerConfig(1, 8, 64, 20, 4)
     scheduler, first_runs, go_on = AsyncScheduler(config), threading.Event(), threading.Event()
+
     def execute(plan):
         first_runs.set()
         assert go_on.wait(10)

@@ -94,6 +94,11 @@ def test_end_tokens_wait_for_min_tokens():
         assert one(logits, SamplingRow(params, [0], output, never=[2])) == token
 
 
+def test_a_stop_token_that_the_model_does_not_have_harms_nobody():
+    logits, params = torch.tensor([0.0, 1.0, 9.0]), SamplingParams(min_tokens=2)
+    assert one(logits, SamplingRow(params, [0], [], never=[10**9, -1])) == 2
+
+
 def test_random_numbers_are_even_and_depend_on_seed_and_position_only():
     numbers = [uniform(7, position) for position in range(10_000)]
     assert all(0 <= u < 1 for u in numbers) and numbers[3] == uniform(7, 3) != uniform(8, 3)

@@ -154,3 +154,18 @@ def test_a_request_whose_logits_are_no_numbers_ends_and_the_others_go_on(loaded,
 def test_learners_batcher_with_parameters(loaded):
     outputs = LLM(loaded, **LIMITS, scheduler_cls=ContinuousBatcher).generate(PROMPTS, WARM)
     assert texts(outputs) == texts(LLM(loaded, **LIMITS).generate(PROMPTS, WARM))
+
+
+def test_a_stop_text_among_accepted_drafts_cuts_off_the_tokens_behind_it(loaded):
+    limits = LIMITS | {"max_num_batched_tokens": 40}
+    plain, drafting = LLM(loaded, **limits), LLM(loaded, **limits, num_speculative_tokens=4)
+    options = {"max_tokens": 40, "ignore_eos": True, "repetition_penalty": 0.05}  # below 1: it likes repeating
+    whole = plain.generate(["abcabcabc"], SamplingParams(**options))[0].text
+    for length in range(2, 9):
+        params = SamplingParams(**options, stop=(whole[:length],))
+        expected, found = (llm.generate(["abcabcabc"], params)[0] for llm in (plain, drafting))
+        assert (found.token_ids, found.text) == (expected.token_ids, expected.text)
+        params = SamplingParams(**options, stop=(whole[20 : 20 + length],))
+        expected, found = (llm.generate(["abcabcabc"], params)[0] for llm in (plain, drafting))
+        assert (found.token_ids, found.text) == (expected.token_ids, expected.text)
+    assert drafting.engine_core.runner.num_accepted > 0
