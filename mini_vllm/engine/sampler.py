@@ -55,10 +55,11 @@ class Sampler:
         """logits: [N, vocab_size], one row of `rows` each. Greedy rows take one argmax together."""
         if not rows:
             return []
-        likeliest = logits.argmax(dim=-1, keepdim=True)  # of a row that holds a NaN, the place of it
-        is_sound = torch.isfinite(logits.gather(1, likeliest)).flatten().tolist()
+        # max, since argmax takes four times as long in bfloat16 on a CPU. The max of a row that holds a NaN is a NaN.
+        values, likeliest = logits.max(dim=-1)
+        is_sound, token_ids = torch.stack((torch.isfinite(values).long(), likeliest)).tolist()  # one copy to the host
         results = []
-        for i, (token_id, row) in enumerate(zip(likeliest.flatten().tolist(), rows, strict=True)):
+        for i, (token_id, row) in enumerate(zip(token_ids, rows, strict=True)):
             if not is_sound[i]:
                 results.append(Sampled(None))
             elif _is_plain(row):

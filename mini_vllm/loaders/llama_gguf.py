@@ -8,6 +8,8 @@ from torch import Tensor
 from mini_vllm.errors import CorruptModelFileError
 from mini_vllm.loaders.gguf import GGUFFile
 from mini_vllm.models.config import ModelConfig
+from mini_vllm.models.gguf_config import config_from_gguf
+from mini_vllm.models.gguf_rope import ROPE_FACTORS
 
 # GGUF name → Hugging Face name, without the ".weight" or ".bias" that both end in.
 _WHOLE_MODEL = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
@@ -24,6 +26,12 @@ _IN_LAYER = {
     "attn_q_norm": "self_attn.q_norm",
     "attn_k_norm": "self_attn.k_norm",
 }
+
+
+def gguf_config(gguf: GGUFFile) -> ModelConfig:
+    """The sizes that the file states. Raises CorruptModelFileError, see `config_from_gguf`."""
+    factors = gguf.tensor(ROPE_FACTORS).flatten().tolist() if ROPE_FACTORS in gguf.tensors else None
+    return config_from_gguf(gguf.metadata, gguf.tensors, factors)
 
 
 def gguf_names(config: ModelConfig) -> dict[str, str]:
@@ -48,7 +56,7 @@ def llama_weights(gguf: GGUFFile, config: ModelConfig, dtype: torch.dtype) -> It
     """
     names, shapes = gguf_names(config), config.tensor_shapes()
     missing = [name for name in names.values() if name not in gguf.tensors]
-    surplus = sorted(gguf.tensors.keys() - set(names.values()))
+    surplus = sorted(gguf.tensors.keys() - {*names.values(), ROPE_FACTORS})
     misshapen = [
         f"{theirs} {list(gguf.tensors[theirs].shape)} instead of {list(shapes[ours])}"
         for ours, theirs in names.items()
@@ -77,7 +85,7 @@ def _decoded(
 
 
 def unpermute(weight: Tensor, num_heads: int) -> Tensor:
-    """weight [num_heads · head_dim, in]: GGUF's row order → the order that `llama.rotate` expects.
+    """weight [num_heads · head_dim, in]: GGUF's row order → the order that `models.ops.rotate` expects.
 
     GGUF lays the two numbers of a rotary pair side by side (0, 1), Hugging Face half a head apart (0, d/2).
     With the wrong order the model still speaks, but nonsense.

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from mini_vllm.errors import CorruptModelFileError
 from mini_vllm.models.config import ModelConfig, RopeScaling
+from mini_vllm.models.ops import TorchOps
 
 if TYPE_CHECKING:  # the engine imports the model, so the model imports nothing of the engine
     from mini_vllm.engine.attention.backend import AttentionBackend
@@ -51,7 +52,9 @@ class Embedding(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """Divide each token by its root mean square, then scale. Computes in float32 at least."""
+    """Divide each row by its root mean square, then scale; see `TorchOps.rms_norm`."""
+
+    ops: TorchOps = TorchOps()
 
     def __init__(self, hidden_size: int, eps: float, dtype: torch.dtype) -> None:
         super().__init__()
@@ -59,9 +62,11 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        wide = x.to(torch.promote_types(x.dtype, torch.float32))
-        wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)
-        return self.weight * wide.to(x.dtype)
+        return self.ops.rms_norm(x, self.weight, self.eps)
+
+    def add(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+        """(the norm of residual + x, residual + x): what every layer needs of its input."""
+        return self.ops.add_rms_norm(x, residual, self.weight, self.eps)
 
 
 class RotaryEmbedding:
@@ -93,13 +98,9 @@ def stretch(frequency: Tensor, scaling: RopeScaling) -> Tensor:
     return (1 - share) * frequency / scaling.factor + share * frequency
 
 
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """x [T, heads, head_dim], turned by its position. Number i is paired with number i + head_dim / 2."""
-    first, second = x.chunk(2, dim=-1)
-    return x * cos + torch.cat((-second, first), dim=-1) * sin
-
-
 class Attention(nn.Module):
+    ops: TorchOps = TorchOps()
+
     def __init__(self, config: ModelConfig, dtype: torch.dtype) -> None:
         super().__init__()
         self.num_heads, self.num_kv_heads = config.num_attention_heads, config.num_key_value_heads
@@ -125,12 +126,14 @@ class Attention(nn.Module):
             v = self.v_proj(x).view(-1, self.num_kv_heads, self.head_dim)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
-        q, k = rotate(q, *rope), rotate(k, *rope)
+        q, k = self.ops.rotate(q, k, *rope)
         out = backend.forward(q, k, v, kv_cache, meta)  # [T, num_heads, head_dim]
         return self.o_proj(out.reshape(-1, self.num_heads * self.head_dim))
 
 
 class MLP(nn.Module):
+    ops: TorchOps = TorchOps()
+
     def __init__(self, config: ModelConfig, dtype: torch.dtype) -> None:
         super().__init__()
         self.gate_proj = Linear(config.hidden_size, config.intermediate_size, dtype)
@@ -140,8 +143,7 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.gate_up_proj is not None:
-            gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
-            return self.down_proj(F.silu(gate) * up)
+            return self.down_proj(self.ops.silu_and_mul(self.gate_up_proj(x)))
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
@@ -154,10 +156,25 @@ class DecoderLayer(nn.Module):
         self.mlp = MLP(config, dtype)
 
     def forward(
-        self, x: Tensor, rope: tuple[Tensor, Tensor], kv_cache: Tensor, backend: "AttentionBackend", meta: Any
-    ) -> Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), rope, kv_cache, backend, meta)
-        return x + self.mlp(self.post_attention_layernorm(x))
+        self,
+        x: Tensor,
+        residual: Tensor | None,
+        rope: tuple[Tensor, Tensor],
+        kv_cache: Tensor,
+        backend: "AttentionBackend",
+        meta: Any,
+    ) -> tuple[Tensor, Tensor]:
+        """x [T, hidden] is what the layer before adds to the stream `residual`; returns this layer's two.
+
+        Adding and norm are always neighbours that way, so that one kernel can do both.
+        """
+        if residual is None:
+            normed, residual = self.input_layernorm(x), x
+        else:
+            normed, residual = self.input_layernorm.add(x, residual)
+        x = self.self_attn(normed, rope, kv_cache, backend, meta)
+        normed, residual = self.post_attention_layernorm.add(x, residual)
+        return self.mlp(normed), residual
 
 
 class LlamaModel(nn.Module):
@@ -203,11 +220,11 @@ class LlamaForCausalLM(nn.Module):
             raise ValueError(f"input_ids and positions must both be [T], and are {shapes}")
         if len(kv_caches) != len(self.model.layers):
             raise ValueError(f"{len(kv_caches)} KV caches for {len(self.model.layers)} layers; one each is needed")
-        x = self.model.embed_tokens(input_ids)
+        x, residual = self.model.embed_tokens(input_ids), None
         rope = self.rope(positions, self.dtype)
         for layer, kv_cache in zip(self.model.layers, kv_caches, strict=True):
-            x = layer(x, rope, kv_cache, attn_backend, meta)
-        return self.model.norm(x)
+            x, residual = layer(x, residual, rope, kv_cache, attn_backend, meta)
+        return self.model.norm(x) if residual is None else self.model.norm.add(x, residual)[0]
 
     @torch.inference_mode()
     def compute_logits(self, hidden: Tensor) -> Tensor:
@@ -216,6 +233,18 @@ class LlamaForCausalLM(nn.Module):
             return self.packed_head(hidden)
         head = self.model.embed_tokens if self.lm_head is None else self.lm_head
         return F.linear(hidden, head.weight)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.model.embed_tokens.weight.device
+
+    def use_ops(self, ops: TorchOps) -> "LlamaForCausalLM":
+        """Let these do the small operations in every layer; returns self."""
+        for module in self.modules():
+            if hasattr(module, "ops"):
+                module.ops = ops  # type: ignore[assignment]
+        return self
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> "LlamaForCausalLM":
         """Take these tensors as the weights, without a copy; returns self.

@@ -13,7 +13,8 @@ import torch
 from mini_vllm.errors import CorruptModelFileError
 from mini_vllm.models.config import ModelConfig
 from mini_vllm.models.hf_config import config_to_json
-from mini_vllm.models.llama import LlamaForCausalLM, RMSNorm, RotaryEmbedding, rotate, stretch
+from mini_vllm.models.llama import LlamaForCausalLM, RMSNorm, RotaryEmbedding, stretch
+from mini_vllm.models.ops import rotate
 from mini_vllm.models.tiny import tiny_model
 
 from .variants import LLAMA3, VARIANTS

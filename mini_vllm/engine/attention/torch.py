@@ -1,7 +1,5 @@
 """Paged attention in plain torch: gather the pages, then scaled dot product. The reference backend. Chapter 14."""
 
-from itertools import pairwise
-
 import torch
 import torch.nn.functional as F
 
@@ -22,59 +20,77 @@ class TorchPagedAttention:
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kv_cache: torch.Tensor, meta: AttentionMetadata
     ) -> torch.Tensor:
         """See `AttentionBackend.forward`."""
-        num_tokens, num_kv_heads, head_dim = k.shape
-        keys, values = kv_cache.view(2, -1, num_kv_heads * head_dim)  # each [slots, Hkv * D]
-        keys.index_copy_(0, meta.slot_mapping, k.reshape(num_tokens, -1))
-        values.index_copy_(0, meta.slot_mapping, v.reshape(num_tokens, -1))
-
-        def gathered(rows: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
-            """The rows of these slots; index_select copies whole rows, where indexing goes number by number."""
-            return rows.index_select(0, slots.flatten()).view(*slots.shape, num_kv_heads, head_dim)
-
+        self.store(k, v, kv_cache, meta)
         if not meta.scratch:
-            meta.scratch = _prepare(meta, kv_cache.shape[2], self.sliding_window)
+            meta.scratch = self.prepare(meta, kv_cache.shape[2])
         out = torch.empty_like(q, memory_format=torch.contiguous_format)
-        if (decodes := meta.scratch["decodes"]) is not None:
-            rows, slots, mask = decodes
-            out[rows] = _decode(q[rows], gathered(keys, slots), gathered(values, slots), mask)
+        self.decode(out, q, kv_cache, meta)
+
         for first_row, end_row, slots, mask in meta.scratch["prefills"]:
             mine = slice(first_row, end_row)
-            out[mine] = _prefill(q[mine], gathered(keys, slots), gathered(values, slots), mask)
+            out[mine] = _prefill(q[mine], *_gathered(kv_cache, slots), mask)
         return out
 
+    def store(self, k: torch.Tensor, v: torch.Tensor, kv_cache: torch.Tensor, meta: AttentionMetadata) -> None:
+        """Put each row into its slot."""
+        for rows, cache in zip((k, v), kv_cache, strict=True):
+            cache.view(-1, k.shape[1] * k.shape[2]).index_copy_(0, meta.slot_mapping, rows.flatten(1))
 
-def _prepare(meta: AttentionMetadata, block_size: int, window: int | None) -> dict:
-    """Index tensors of this step: which cache slots each request reads, and which of them each row may see."""
-    starts = meta.query_start_loc.tolist()
-    seq_lens = meta.seq_lens.tolist()
-    query_lens = [end - start for start, end in pairwise(starts)]
-    block_table = meta.block_table.long()
-    window = window or meta.max_seq_len
+    def prepare(self, meta: AttentionMetadata, block_size: int) -> dict:
+        """What every layer of this step needs."""
+        return prepare_decodes(meta, block_size, self.sliding_window) | prepare_prefills(
+            meta, block_size, self.sliding_window
+        )
 
-    decodes = None
-    decoding = [i for i, n in enumerate(query_lens) if n == 1]
-    if decoding:
-        lens = meta.seq_lens[decoding].long()[:, None]  # [B, 1]
-        seen = min(window, int(lens.max()))
-        # [B, seen]: the positions that each row sees, its oldest first. Shorter rows run over their end: there they
-        # read the null block, which is all zeros. Stale KV may hold a NaN, and a NaN times weight 0 is a NaN.
-        positions = (lens - window).clamp(min=0) + torch.arange(seen)
-        mask = positions < lens
-        positions = positions.clamp(max=meta.max_seq_len - 1)
-        slots = block_table[decoding].gather(1, positions // block_size) * block_size + positions % block_size
-        slots = torch.where(mask, slots, 0)
-        decodes = (meta.query_start_loc[decoding].long(), slots, mask[:, None, None, :])
+    def decode(self, out: torch.Tensor, q: torch.Tensor, kv_cache: torch.Tensor, meta: AttentionMetadata) -> None:
+        """Write the rows of the requests that have one."""
+        if (decodes := meta.scratch["decodes"]) is not None:
+            rows, slots, mask = decodes
+            out[rows] = _decode(q[rows], *_gathered(kv_cache, slots), mask)
 
-    prefills = []
-    for i, n in enumerate(query_lens):
+
+def _gathered(kv_cache: torch.Tensor, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """K and V of these slots, each [*slots.shape, Hkv, D].
+
+    index_select on flat rows copies them whole, where indexing goes number by number.
+    """
+    rows = kv_cache.view(2, -1, kv_cache.shape[3] * kv_cache.shape[4])
+    k, v = (cache.index_select(0, slots.flatten()).view(*slots.shape, *kv_cache.shape[3:]) for cache in rows)
+    return k, v
+
+
+def prepare_decodes(meta: AttentionMetadata, block_size: int, window: int | None) -> dict:
+    """Which cache slots each request of one row reads, and which of them it may see."""
+    decoding = [i for i, n in enumerate(meta.query_lens) if n == 1]
+    if not decoding:
+        return {"decodes": None}
+    window, device = window or meta.max_seq_len, meta.seq_lens.device
+    longest = max(meta.context_lens[i] for i in decoding)
+    lens = meta.seq_lens[decoding].long()[:, None]  # [B, 1]
+    # [B, seen]: the positions that each row sees, its oldest first. Shorter rows run over their end: there they
+    # read the null block, which is all zeros. Stale KV may hold a NaN, and a NaN times weight 0 is a NaN.
+    positions = (lens - window).clamp(min=0) + torch.arange(min(window, longest), device=device)
+    mask = positions < lens
+    positions = positions.clamp(max=meta.max_seq_len - 1)
+    slots = meta.block_table[decoding].long().gather(1, positions // block_size) * block_size + positions % block_size
+    slots = torch.where(mask, slots, 0)
+    return {"decodes": (meta.query_start_loc[decoding].long(), slots, mask[:, None, None, :])}
+
+
+def prepare_prefills(meta: AttentionMetadata, block_size: int, window: int | None) -> dict:
+    """Of each longer piece: its rows, the slots it reads, and which of them each of its rows may see."""
+    window, device = window or meta.max_seq_len, meta.seq_lens.device
+    prefills, start = [], 0
+    for i, n in enumerate(meta.query_lens):
         if n > 1:
-            first_row = seq_lens[i] - n
-            positions = torch.arange(max(0, first_row - window + 1), seq_lens[i])
-            slots = block_table[i, positions // block_size] * block_size + positions % block_size
-            rows = torch.arange(first_row, seq_lens[i])[:, None]
+            end = meta.context_lens[i]
+            positions = torch.arange(max(0, end - n - window + 1), end, device=device)
+            slots = meta.block_table[i, positions // block_size].long() * block_size + positions % block_size
+            rows = torch.arange(end - n, end, device=device)[:, None]
             mask = (positions <= rows) & (positions > rows - window)  # [n, positions]: itself and the past in sight
-            prefills.append((starts[i], starts[i + 1], slots, mask))
-    return {"decodes": decodes, "prefills": prefills}
+            prefills.append((start, start + n, slots, mask))
+        start += n
+    return {"prefills": prefills}
 
 
 def _decode(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
