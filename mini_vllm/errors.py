@@ -74,3 +74,7 @@ class TraceFormatError(MiniVLLMError):
 
 class GradingError(MiniVLLMError):
     """A notebook cannot be graded (unreadable file, unknown exercise set)."""
+
+
+class KernelModeError(MiniVLLMError):
+    """Triton kernels were asked to run where they cannot: too late for the interpreter, or without a GPU."""
