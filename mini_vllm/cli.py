@@ -1,7 +1,6 @@
 """The `mini-vllm` command. Knows which part does what; every command is a few lines over it."""
 
 import json
-import secrets
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -9,14 +8,31 @@ from typing import Annotated
 
 import typer
 
+from mini_vllm.engine_options import (
+    DEFAULT_MODEL,
+    AttentionBackendName,
+    AttentionOption,
+    Device,
+    DeviceOption,
+    DraftsOption,
+    Dtype,
+    DtypeOption,
+    MaxTokensOption,
+    ModelOption,
+    SeedOption,
+    TemperatureOption,
+    TopPOption,
+    make_llm,
+    sampling,
+)
 from mini_vllm.errors import (
     ConfigError,
     EmptyPromptError,
     MiniVLLMError,
-    MissingDependencyError,
     PromptTooLongError,
 )
-from mini_vllm.output_file import refuse_if_not_writable
+from mini_vllm.output_file import refuse_if_not_writable, refuse_same_file
+from mini_vllm.roofline.samples import write_samples
 from mini_vllm.sim.command import simulate
 from mini_vllm.trace.command import app as trace_app
 from mini_vllm.trace.command import play
@@ -29,49 +45,6 @@ app = typer.Typer(
 )
 model_app = typer.Typer(help="Look into model files.", no_args_is_help=True)
 app.add_typer(model_app, name="model")
-
-
-class Dtype(StrEnum):
-    """What `load_model` takes; not imported from there, because `--help` must not need torch."""
-
-    float32 = "float32"
-    bfloat16 = "bfloat16"
-    float16 = "float16"
-
-
-DEFAULT_MODEL = "smollm2-135m"
-ModelOption = Annotated[
-    str, typer.Option("--model", "-m", help="A known name, or the path of a .gguf file or model folder.")
-]
-DtypeOption = Annotated[Dtype, typer.Option(help="float32 is exact, the others take half the memory.")]
-MaxTokensOption = Annotated[int, typer.Option("--max-tokens", "-n", help="New tokens at most.")]
-TemperatureOption = Annotated[float, typer.Option("--temperature", "-t", help="0 takes the most likely token.")]
-TopPOption = Annotated[float, typer.Option(help="Only the likeliest tokens that together reach this share.")]
-SeedOption = Annotated[int | None, typer.Option(help="Repeats the same answers; random by default.")]
-DraftsOption = Annotated[
-    int, typer.Option(help="Tokens to guess ahead from the text so far; a wrong guess costs time only.")
-]
-
-
-def _make_llm(model: str, dtype: Dtype, **settings):
-    try:
-        from mini_vllm.engine.llm import LLM
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError(
-            f"the engine needs the package {error.name!r}, which is not installed; in the repository run "
-            "`make chat`, or install the extra: pip install -e '.[engine]'"
-        ) from error
-    return LLM(model, dtype=dtype.value, **settings)
-
-
-def _sampling(max_tokens: int, temperature: float, top_p: float, seed: int | None, stop: list[str] | None = None):
-    from mini_vllm.sampling_params import SamplingParams
-
-    if seed is None and temperature > 0:
-        seed = secrets.randbits(32)
-    return SamplingParams(
-        max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed, stop=tuple(stop or ())
-    )
 
 
 @app.command()
@@ -110,7 +83,9 @@ def inspect(
 def generate(
     prompts: Annotated[list[str] | None, typer.Argument(help="One or several prompts; they run in one batch.")] = None,
     model: ModelOption = DEFAULT_MODEL,
-    dtype: DtypeOption = Dtype.bfloat16,
+    dtype: DtypeOption = Dtype.auto,
+    device: DeviceOption = Device.auto,
+    attention_backend: AttentionOption = AttentionBackendName.auto,
     max_tokens: MaxTokensOption = 64,
     temperature: TemperatureOption = 0.0,
     top_p: TopPOption = 1.0,
@@ -121,21 +96,39 @@ def generate(
         bool, typer.Option("--json", help="One JSON object a prompt; its text ends at a whole character.")
     ] = False,
     trace: Annotated[Path | None, typer.Option(help="Write the step records of the run to this file.")] = None,
+    samples: Annotated[Path | None, typer.Option(help="Write step times to this file, for a step-time model.")] = None,
+    stats: Annotated[bool, typer.Option("--stats", help="Say at the end what the steps did and took.")] = False,
 ):
     """Continue prompts. Without arguments: one prompt a line from standard input."""
-    if trace:
-        refuse_if_not_writable(trace, "--trace")
+    outputs = {option: file for option, file in (("--trace", trace), ("--samples", samples)) if file}
+    for option, file in outputs.items():
+        refuse_if_not_writable(file, option)
+    refuse_same_file(outputs)
     prompts = prompts or _prompts_from_standard_input()
-    params = _sampling(max_tokens, temperature, top_p, seed, stop)
-    llm = _make_llm(model, dtype, num_speculative_tokens=drafts)
+    params = sampling(max_tokens, temperature, top_p, seed, stop)
+    llm = make_llm(
+        model,
+        dtype,
+        device,
+        attention_backend,
+        num_speculative_tokens=drafts,
+        trace_file=trace,
+        trace_steps=None if samples else 0,
+    )
     for output in llm.generate(prompts, params):
         if as_json:
             fields = ("request_id", "prompt", "text", "token_ids", "finish_reason")
             typer.echo(json.dumps({name: getattr(output, name) for name in fields}, ensure_ascii=False))
         else:
             typer.echo(f"[{output.request_id}, {len(output.token_ids)} tokens] {output.prompt}{output.text}\n")
+    llm.close()
     if trace:
-        typer.echo(f"trace: {llm.trace.save(trace)}; look at it with `mini-vllm play {trace}`", err=True)
+        typer.echo(f"trace: {trace}; look at it with `mini-vllm play {trace}`", err=True)
+    if samples:
+        write_samples(samples, llm.step_time_samples())
+        typer.echo(f"samples: {samples}; mini_vllm.roofline.calibrate fits a step-time model to them", err=True)
+    if stats:
+        typer.echo(llm.stats, err=True)
 
 
 def _prompts_from_standard_input() -> list[str]:
@@ -160,7 +153,9 @@ Ctrl-C stops an answer. To send a message that begins with /, put a space before
 @app.command()
 def chat(
     model: ModelOption = DEFAULT_MODEL,
-    dtype: DtypeOption = Dtype.bfloat16,
+    dtype: DtypeOption = Dtype.auto,
+    device: DeviceOption = Device.auto,
+    attention_backend: AttentionOption = AttentionBackendName.auto,
     max_tokens: MaxTokensOption = 256,
     temperature: TemperatureOption = 0.0,
     top_p: TopPOption = 1.0,
@@ -168,11 +163,13 @@ def chat(
     system: Annotated[str | None, typer.Option(help="The system prompt; the template's own by default.")] = None,
 ):
     """Talk to the model. /help lists the commands; an empty line, /quit or Ctrl-D ends the talk."""
-    params = _sampling(max_tokens, temperature, top_p, seed)
-    llm = _make_llm(model, dtype)
+    params = sampling(max_tokens, temperature, top_p, seed)
+    llm = make_llm(model, dtype, device, attention_backend)
     opening = [{"role": "system", "content": system}] if system else []
     messages = list(opening)
-    typer.echo(f"{model} ({dtype}). An empty line ends the talk, /new starts afresh, /help says more.")
+    loaded = llm.engine_core.model
+    where = f"{str(loaded.dtype).removeprefix('torch.')}, {loaded.device}"
+    typer.echo(f"{model} ({where}). An empty line ends the talk, /new starts afresh, /help says more.")
     while True:
         try:
             line = input("> ")
@@ -194,11 +191,12 @@ def chat(
 
 def _answered(llm, asked: list[dict], params) -> list[dict]:
     """Print the answer as it comes; the conversation with it, or the one before where the message is refused."""
-    answer, reason, request_id = "", None, ""
+    answer, reason, num_tokens = "", None, 0
     try:
-        for delta in llm.stream(asked, params):
+        stream = llm.stream(asked, params)
+        for delta in stream:
             answer += delta.text
-            reason, request_id = delta.finish_reason, delta.request_id
+            reason, num_tokens = delta.finish_reason, len(stream.results[0].token_ids)
             print(delta.text, end="", flush=True)
     except KeyboardInterrupt:
         answer += " …"
@@ -215,9 +213,10 @@ def _answered(llm, asked: list[dict], params) -> list[dict]:
         return asked[:-1]
     print()
     if reason == "length":
-        tokens = sum(len(step["sampled"].get(request_id, ())) for step in llm.trace.steps)
-        full = "" if tokens == params.max_tokens else ": the conversation is as long as it may be; /new starts afresh"
-        typer.echo(f"(cut at {tokens} tokens{full})")
+        full = (
+            ": the conversation is as long as it may be; /new starts afresh" if num_tokens < params.max_tokens else ""
+        )
+        typer.echo(f"(cut at {num_tokens} tokens{full})")
     return [*asked, {"role": "assistant", "content": answer}]
 
 

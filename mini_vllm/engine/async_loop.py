@@ -11,46 +11,41 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 
 from mini_vllm.core.async_scheduler import AsyncScheduler
 from mini_vllm.core.output import ModelRunnerOutput, RequestOutput, SchedulerOutput
 from mini_vllm.core.scheduler import Scheduler
+from mini_vllm.engine.stats import MeasuredStep
+from mini_vllm.engine.step_in_flight import StepInFlight
 from mini_vllm.errors import ConfigError, DuplicateRequestError
 from mini_vllm.request import Request
 from mini_vllm.trace.recorder import Trace
-
-
-@dataclass
-class AsyncStep:
-    """When one step was planned, run and taken in; seconds since the loop began."""
-
-    plan: SchedulerOutput
-    t_planned: tuple[float, float]
-    t_run: tuple[float, float] = (0.0, 0.0)
-    t_updated: tuple[float, float] = (0.0, 0.0)
 
 
 class AsyncStepLoop:
     """One run of an `AsyncScheduler`, one step ahead of the worker. Same calls as `StepLoop`, but for the trace.
 
     timeline: the latest `keep_steps` steps with their times, for the two-lane picture of chapter 11.
+    on_step: gets each step, and what it computed, when it has been taken in.
     """
 
     def __init__(
         self,
         scheduler: AsyncScheduler,
-        execute: Callable[[SchedulerOutput], ModelRunnerOutput],
+        execute: Callable[[SchedulerOutput], ModelRunnerOutput | StepInFlight],
         clock: Callable[[], float] = time.perf_counter,
         keep_steps: int = 1000,
+        on_step: Callable[[MeasuredStep, ModelRunnerOutput], None] = lambda step, output: None,
     ):
         self.scheduler, self.execute = scheduler, execute
-        self.timeline: deque[AsyncStep] = deque(maxlen=keep_steps)
+        self.timeline: deque[MeasuredStep] = deque(maxlen=keep_steps)
         self.last_output = ModelRunnerOutput()
         self.request_ids: set[str] = set()  # of this run, the ended ones too
         self._clock, self._t_zero = clock, clock()
+        self._on_step = on_step
+        self._t_device_free = 0.0
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="mini_vllm-worker")
-        self._in_flight: tuple[AsyncStep, Future] | None = None
+        self._in_flight: tuple[MeasuredStep, Future] | None = None
 
     def add_request(self, request: Request, prompt: str | None = None) -> None:
         if request.request_id in self.request_ids:
@@ -76,9 +71,10 @@ class AsyncStepLoop:
 
     def step(self) -> list[RequestOutput]:
         """Plan a step and hand it over, then take in the one before it. The first step of a run gives no news."""
-        start = self._now()
-        plan = self.scheduler.schedule()
-        step = AsyncStep(plan, (start, self._now()))
+        start, scheduler = self._now(), self.scheduler
+        plan = scheduler.schedule()
+        load = len(scheduler.running), len(scheduler.waiting), scheduler.kv_cache_manager.num_free_blocks
+        step = MeasuredStep(plan, (start, self._now()), *load)
         handed_over = step, self._worker.submit(self._run, step)
         news = self._take_in()
         self._in_flight = handed_over
@@ -89,11 +85,17 @@ class AsyncStepLoop:
         if self._in_flight is None:
             return []
         (step, future), self._in_flight = self._in_flight, None
-        self.last_output = future.result()
+        output = future.result()
+        if isinstance(output, StepInFlight):  # queued on a GPU: it ran from when the step before it was done
+            queued, output = step.t_run[0], output.result()
+            step.t_run = max(queued, self._t_device_free), self._now()
+        self._t_device_free = step.t_run[1]
+        self.last_output = output
         start = self._now()
         news = self.scheduler.update_from_output(step.plan, self.last_output)
         step.t_updated = start, self._now()
         self.timeline.append(step)
+        self._on_step(step, self.last_output)
         return news
 
     @property
@@ -108,7 +110,7 @@ class AsyncStepLoop:
         self._worker.shutdown(wait=True, cancel_futures=True)
         self._in_flight = None
 
-    def _run(self, step: AsyncStep) -> ModelRunnerOutput:
+    def _run(self, step: MeasuredStep) -> ModelRunnerOutput | StepInFlight:
         start = self._now()
         output = self.execute(step.plan)
         step.t_run = start, self._now()

@@ -6,9 +6,13 @@ from mini_vllm.config import SchedulerConfig
 from mini_vllm.core.kv_cache_manager import KVCacheManager
 from mini_vllm.core.output import ModelRunnerOutput, RequestOutput
 from mini_vllm.core.scheduler import Scheduler
-from mini_vllm.core.step_loop import StepLoop
 from mini_vllm.engine.async_loop import AsyncStepLoop, asynchronous
+from mini_vllm.engine.attention.torch import TorchPagedAttention
+from mini_vllm.engine.cuda_graphs import CudaGraphRecorder
+from mini_vllm.engine.measured_loop import MeasuredStepLoop
 from mini_vllm.engine.model_runner import ModelRunner
+from mini_vllm.engine.stats import EngineStats
+from mini_vllm.engine.warm_up import warm_up
 from mini_vllm.errors import DuplicateRequestError, InvalidRequestError, SchedulerContractError
 from mini_vllm.request import Request
 from mini_vllm.trace.recorder import Trace, TraceRecorder
@@ -19,6 +23,7 @@ class EngineCore:
 
     make_recorder: builds the recorder of each such run; see `StepLoop`. end_token_ids: see `ModelRunner`.
     async_scheduling: plan a step while the one before runs; the news come one step later, and there is no trace.
+    enforce_eager: on a GPU, launch every kernel of a decode step by itself instead of recorded CUDA graphs.
     """
 
     def __init__(
@@ -31,11 +36,17 @@ class EngineCore:
         *,
         end_token_ids: Sequence[int] = (),
         async_scheduling: bool = False,
+        enforce_eager: bool = False,
     ):
         self.model = model
         self.config = config
         self.scheduler_cls = asynchronous(scheduler_cls) if async_scheduling else scheduler_cls
         self.make_recorder = make_recorder
+        on_gpu = model.device.type == "cuda"
+        attn_backend = attn_backend or TorchPagedAttention(model.config.sliding_window)
+        if on_gpu:
+            warm_up(config, model, attn_backend)
+        records_graphs = on_gpu and not enforce_eager and getattr(attn_backend, "supports_cuda_graphs", False)
         self.runner = ModelRunner(
             model,
             config.num_gpu_blocks,
@@ -43,15 +54,27 @@ class EngineCore:
             attn_backend,
             end_token_ids=end_token_ids,
             num_speculative_tokens=config.num_speculative_tokens,
+            max_num_seqs=config.max_num_seqs,
+            max_num_batched_tokens=config.max_num_batched_tokens,
+            max_model_len=config.max_model_len,
+            recorder=CudaGraphRecorder(model.device) if records_graphs else None,
         )
         self.async_scheduling = async_scheduling
+        self.stats = EngineStats(config.num_gpu_blocks)
         self.loop = self._new_loop()
 
-    def _new_loop(self) -> StepLoop | AsyncStepLoop:
-        scheduler, execute = self.scheduler_cls(self.config), self.runner.execute
+    def _new_loop(
+        self, make_recorder: Callable[..., TraceRecorder] = TraceRecorder
+    ) -> MeasuredStepLoop | AsyncStepLoop:
+        scheduler, execute, on_step = self.scheduler_cls(self.config), self.runner.execute, self.stats.add
+        self.stats.begin_run()
         if self.async_scheduling:
-            return AsyncStepLoop(scheduler, execute)
-        return StepLoop(scheduler, self.config, execute, kind="engine", make_recorder=self.make_recorder)
+            # A GPU gets the next step queued before the tokens of this one are on the host.
+            on_gpu = self.model.device.type == "cuda"
+            return AsyncStepLoop(scheduler, self.runner.launch if on_gpu else execute, on_step=on_step)
+        return MeasuredStepLoop(
+            scheduler, self.config, execute, kind="engine", make_recorder=make_recorder, on_step=on_step
+        )
 
     @property
     def last_output(self) -> ModelRunnerOutput:
@@ -60,9 +83,12 @@ class EngineCore:
 
     def reset(self) -> None:
         """A fresh scheduler and trace; whatever was under way is dropped. The weights and the KV pool stay."""
+        self._renew(TraceRecorder)
+
+    def _renew(self, make_recorder: Callable[..., TraceRecorder]) -> None:
         self.loop.close()
-        self.runner.states.clear()
-        self.loop = self._new_loop()
+        self.runner.reset()
+        self.loop = self._new_loop(make_recorder)
 
     @property
     def trace(self) -> Trace:
@@ -87,7 +113,7 @@ class EngineCore:
         """Queue a request. `prompt` is its text, for the trace only."""
         self.validate(request)
         if not self.has_unfinished_requests():
-            self.reset()
+            self._renew(self.make_recorder)  # not before: the file of a run that failed must stay
         self.loop.add_request(request, prompt)
 
     def abort(self, request_ids: Iterable[str]) -> None:
@@ -112,13 +138,20 @@ class EngineCore:
     def step(self) -> list[RequestOutput]:
         """One step of the loop. If anything in it raises, the engine is emptied first, so that it stays usable.
 
-        A request whose logits hold no number is ended, with the reason in `last_output.errors`; the others go on.
+        A request whose logits hold no number is ended, with the reason in `last_output.errors`; the others go on. With
+        a scheduler that cannot end a request, that is a SchedulerContractError.
         """
         try:
-            news = self.loop.step()
-            if self.last_output.errors:
-                news += [RequestOutput(req_id, [], "error") for req_id in self.loop.abort(self.last_output.errors)]
-            return news
+            return [*self.loop.step(), *self._end_broken(self.last_output.errors)]
         except BaseException:
             self.reset()
             raise
+
+    def _end_broken(self, errors: dict[str, str]) -> list[RequestOutput]:
+        if errors and not hasattr(self.loop.scheduler, "finish_requests"):
+            req_id, why = next(iter(errors.items()))
+            raise SchedulerContractError(
+                f"{type(self.loop.scheduler).__name__} has no finish_requests(request_ids), which is needed to end "
+                f"{req_id!r}: {why}. All requests are dropped; write the method, or find out what the model was given"
+            )
+        return [RequestOutput(req_id, [], "error") for req_id in self.loop.abort(errors)]

@@ -2,11 +2,17 @@
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from mini_vllm.config import SchedulerConfig
 from mini_vllm.core.scheduler import Scheduler
+from mini_vllm.engine.attention.backend import AttentionBackend
+from mini_vllm.engine.attention.select import check_backend_name, select_backend
+from mini_vllm.engine.attention.torch import TorchPagedAttention
+from mini_vllm.engine.device import resolve_device, resolve_dtype
 from mini_vllm.engine.engine_core import EngineCore
+from mini_vllm.engine.gpu_memory import fill_memory
 from mini_vllm.engine.input_processor import (
     InputProcessor,
     Prompt,
@@ -15,24 +21,37 @@ from mini_vllm.engine.input_processor import (
     check_scheduler_settings,
 )
 from mini_vllm.engine.output_processor import CompletionOutput, OutputProcessor, TextDelta, TextStream
+from mini_vllm.engine.run_records import RunRecords
+from mini_vllm.engine.stats import EngineStats
 from mini_vllm.errors import ConfigError, InvalidRequestError
 from mini_vllm.loaders.weights import LoadedModel, load_model
-from mini_vllm.models.packed import can_pack, pack_linears
+from mini_vllm.models.packed import make_fast
+from mini_vllm.roofline.samples import StepSample
 from mini_vllm.sampling_params import SamplingParams
 from mini_vllm.trace.recorder import Trace
 
 __all__ = ["LLM", "CompletionOutput", "TextDelta", "TextStream"]
+DEFAULT_NUM_BLOCKS = 512  # on a CPU; what fits is taken on a GPU
 
 
 class LLM:
-    """A model, its tokenizer and a scheduler, on this machine's CPU.
+    """A model, its tokenizer and a scheduler, on this machine's GPU or CPU.
 
-    model: a known name ("smollm2-135m"), the path of a .gguf file, or of a folder as on Hugging Face's hub.
-    dtype: "float32" (exact) or "bfloat16" (half the memory, faster).
+    model: a known name ("smollm2-135m"), the path of a .gguf file, or of a folder as on Hugging Face's hub; or what
+        `load_model` gives, which then says device and dtype.
+    device: "auto" (an NVIDIA GPU if there is one), "cpu", "cuda", "cuda:1".
+    dtype: "float32" (exact), "bfloat16" or "float16" (half the memory, faster); "auto" is float32 on a CPU, bfloat16 on
+        a GPU that has it, else float16.
+    attention_backend: "auto", "torch" or "triton", our kernels; on a CPU those run in Triton's interpreter, slowly.
+    num_gpu_blocks: KV blocks; None is 512 on a CPU, and on a GPU what fits into gpu_memory_utilization of its memory
+        beside the weights and the largest step.
+    enforce_eager: on a GPU, launch decode steps kernel by kernel instead of as recorded CUDA graphs.
     async_scheduling: plan each step while the one before runs; faster where planning counts, but without a trace.
     seed: of the random numbers of requests that bring no seed of their own.
     scheduler_cls: any class with the four methods of a scheduler; it is built with the `SchedulerConfig`.
-    max_model_len, max_num_seqs, max_num_batched_tokens, num_gpu_blocks, block_size: see `SchedulerConfig`, as for
+    trace_steps: how many of the latest steps `trace` keeps; None is all. trace_file: a file that gets every step of the
+        latest run as it goes on (.gz: compressed, complete when the next run begins or after `close()`).
+    max_model_len, max_num_seqs, max_num_batched_tokens, block_size: see `SchedulerConfig`, as for
     scheduler_settings: `enable_prefix_caching`, `policy` and the others that this engine can serve with.
     """
 
@@ -40,22 +59,34 @@ class LLM:
         self,
         model: str | LoadedModel = "smollm2-135m",
         *,
-        dtype: str = "float32",
+        device: str = "auto",
+        dtype: str = "auto",
+        attention_backend: str = "auto",
         scheduler_cls: type = Scheduler,
         max_model_len: int = 2048,
         max_num_seqs: int = 8,
         max_num_batched_tokens: int = 512,
-        num_gpu_blocks: int = 512,
+        num_gpu_blocks: int | None = None,
+        gpu_memory_utilization: float = 0.9,
         block_size: int = 16,
         seed: int = 0,
         async_scheduling: bool = False,
+        enforce_eager: bool = False,
+        trace_steps: int | None = 4000,
+        trace_file: str | Path | None = None,
         **scheduler_settings: Any,
     ):
         check_scheduler_class(scheduler_cls)
         check_scheduler_settings(scheduler_settings)
-        loaded = load_model(model, dtype=dtype) if isinstance(model, str) else model
-        if isinstance(model, str) and can_pack(loaded.model):
-            pack_linears(loaded.model)
+        self._records = RunRecords(trace_steps, trace_file, async_scheduling)
+        check_backend_name(attention_backend)
+        if isinstance(model, LoadedModel):
+            loaded, backend = model, _backend_of(model, attention_backend, block_size)
+        else:
+            where = resolve_device(device)
+            loaded = load_model(model, dtype=resolve_dtype(dtype, where), device=where)
+            backend = _backend_of(loaded, attention_backend, block_size)
+            make_fast(loaded.model, triton_ops=not isinstance(backend, TorchPagedAttention))
         longest = loaded.config.max_position_embeddings
         if max_model_len > longest:
             raise ConfigError(f"max_model_len={max_model_len} is beyond the model's context of {longest}; lower it")
@@ -65,16 +96,26 @@ class LLM:
             max_num_seqs,
             max_num_batched_tokens,
             max_model_len,
-            num_gpu_blocks,
+            DEFAULT_NUM_BLOCKS if num_gpu_blocks is None else num_gpu_blocks,
             block_size,
             sliding_window=loaded.config.sliding_window,
             **scheduler_settings,
         )
+        if num_gpu_blocks is None and loaded.model.device.type == "cuda":
+            config = fill_memory(config, loaded.model, backend, gpu_memory_utilization)
         eos = loaded.tokenizer.eos_token_id
         ends = (*loaded.end_token_ids, *([] if eos is None else [eos]))
         self.engine_core = EngineCore(
-            loaded.model, config, scheduler_cls, end_token_ids=ends, async_scheduling=async_scheduling
+            loaded.model,
+            config,
+            scheduler_cls,
+            backend,
+            make_recorder=self._records.recorder,
+            end_token_ids=ends,
+            async_scheduling=async_scheduling,
+            enforce_eager=enforce_eager,
         )
+        self.name = loaded.name
         self._inputs = InputProcessor(
             loaded.tokenizer, loaded.chat_template, self.engine_core, loaded.end_token_ids, seed
         )
@@ -82,8 +123,17 @@ class LLM:
 
     @property
     def trace(self) -> Trace:
-        """Step records of the latest run; `StepPlayer(llm.trace)` shows it."""
+        """Step records of the latest run, its last `trace_steps`; `StepPlayer(llm.trace)` shows it."""
         return self.engine_core.trace
+
+    @property
+    def stats(self) -> EngineStats:
+        """What all steps so far did and how long they took; `print(llm.stats)` says it in a few lines."""
+        return self.engine_core.stats
+
+    def step_time_samples(self) -> list[StepSample]:
+        """The steps of `trace` for a step-time model: `roofline.calibrate` takes them, `write_samples` stores them."""
+        return self._records.samples(self.trace, self.engine_core.model, self.name)
 
     def generate(
         self,
@@ -151,6 +201,14 @@ class LLM:
         if isinstance(request_ids, str):
             raise InvalidRequestError(f"abort got the text {request_ids!r}; give a list of ids: [{request_ids!r}]")
         self._outputs.abort(request_ids)
+
+    def close(self) -> None:
+        """End the run: what is unfinished is aborted, and `trace_file` is complete. The next request begins another."""
+        self._outputs.close()
+
+
+def _backend_of(loaded: LoadedModel, name: str, block_size: int) -> AttentionBackend:
+    return select_backend(name, loaded.config, loaded.model.dtype, loaded.model.device, block_size)
 
 
 class _progress_bar:

@@ -122,8 +122,8 @@ class OutputProcessor:
                 text = AnswerText(self.tokenizer, request.sampling_params)
                 entry = _OpenRequest(output, text, weakref.ref(stream))
                 self._open[request.request_id] = entry
-        except BaseException:
-            self._cut_off()
+        except BaseException as error:
+            self._cut_off(f"the engine failed while it took in new requests: {error or type(error).__name__}")
             raise
         return stream
 
@@ -132,8 +132,8 @@ class OutputProcessor:
         try:
             deltas = [self._take(news) for news in self.engine_core.step()]
             self.engine_core.loop.add_pieces({d.request_id: d.text for d, _ in deltas if d.text})
-        except BaseException:
-            self._cut_off()
+        except BaseException as error:
+            self._cut_off(f"a step failed for all: {error or type(error).__name__}")
             raise
         for delta, entry in deltas:
             entry.push(delta)
@@ -148,9 +148,15 @@ class OutputProcessor:
             self._end(req_id, "abort")
         try:
             self.engine_core.abort(aborted)
-        except SchedulerContractError:  # it cannot abort one request, so the engine has dropped all
-            self._cut_off()
+        except SchedulerContractError as error:  # it cannot abort one request, so the engine has dropped all
+            self._cut_off(str(error))
             raise
+
+    def close(self) -> None:
+        """End the run: everybody is aborted, and the trace's file is complete."""
+        with contextlib.suppress(SchedulerContractError):
+            self.abort(self._open)
+        self.engine_core.loop.close()
 
     def _take(self, news: RequestOutput) -> tuple[TextDelta, _OpenRequest]:
         entry = self._open[news.request_id]
@@ -170,13 +176,13 @@ class OutputProcessor:
         output.text += text
         return TextDelta(news.request_id, text, reason), entry
 
-    def _end(self, req_id: str, reason: str) -> None:
+    def _end(self, req_id: str, reason: str, error: str | None = None) -> None:
         entry = self._open.pop(req_id)
-        entry.output.finish_reason = reason
+        entry.output.finish_reason, entry.output.error = reason, error
         entry.push(TextDelta(req_id, "", reason))
 
-    def _cut_off(self) -> None:
+    def _cut_off(self, error: str) -> None:
         """Empty the engine and tell every open stream; the engine is usable afterwards."""
         self.engine_core.reset()
         for req_id in list(self._open):
-            self._end(req_id, "error")
+            self._end(req_id, "error", error)

@@ -139,7 +139,7 @@ def probe(
     read, copy = _measure_bandwidth(torch, device, stopwatch, numbers=2**28 if is_gpu else 2**26)
     points = _measure_points(torch, device, dtype, stopwatch, width=8192 if is_gpu else 2048)
     return ProbeResult(
-        device=torch.cuda.get_device_name(device) if is_gpu else _cpu_name(),
+        device=device_name(device),
         dtype=dtype,
         threads=torch.get_num_threads(),
         torch=torch.__version__,
@@ -234,6 +234,11 @@ def _check(torch, device: str, dtype: str) -> None:
         raise ConfigError(f"device={device!r} is not there: torch sees {torch.cuda.device_count()} GPUs; take 'cpu'")
     if kind == "cuda" and dtype == "bfloat16" and torch.cuda.get_device_capability(device) < (8, 0):
         raise ConfigError(f"{torch.cuda.get_device_name(device)} does not compute in bfloat16; take float16")
+
+
+def device_name(device: Any) -> str:
+    """The name under which probe() and step-time samples know a torch device: its GPU's, or this processor's."""
+    return _import_torch().cuda.get_device_name(device) if str(device).startswith("cuda") else _cpu_name()
 
 
 def _cpu_name() -> str:

@@ -85,7 +85,7 @@ def write_samples(path: str | PathLike, samples: Iterable[StepSample]) -> None:
 
 
 def samples_from_trace(trace: Any, device: str, dtype: str, model: str) -> list[StepSample]:
-    """The steps of an engine's trace that computed something, each with its time from plan to update.
+    """The steps of an engine's trace that computed something and ended, each with its time from plan to update.
 
     Raises ConfigError for a trace on the step clock: its times are no seconds.
     """
@@ -96,6 +96,8 @@ def samples_from_trace(trace: Any, device: str, dtype: str, model: str) -> list[
         )
     samples = []
     for step in trace.steps:
+        if "t_end" not in step:  # it failed, and with it the run
+            continue
         t_ms = 1e3 * (step["t_end"] - step["t_start"])
         parts = []
         for req_id, tokens in step["scheduled"]:

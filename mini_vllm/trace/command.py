@@ -251,6 +251,8 @@ def _about(trace: Trace) -> Iterator[str]:
     if header.get("title"):
         yield header["title"]
     yield _size(trace) + (f", vLLM {header['vllm_version']}" if "vllm_version" in header else "")
+    if header.get("dropped_steps"):
+        yield f"the {_count(header['dropped_steps'], 'step')} before are not kept; counts and tables tell of the others"
     config, usual = header.get("config", {}), asdict(SchedulerConfig())
     shown = [name for name in config if name in LIMITS or config[name] != usual.get(name, config[name])]
     yield "limits: " + (", ".join(f"{name} {config[name]}" for name in shown) or "not recorded")

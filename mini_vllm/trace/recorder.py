@@ -9,6 +9,7 @@ from dataclasses import asdict
 from mini_vllm.config import SchedulerConfig
 from mini_vllm.errors import ConfigError
 from mini_vllm.trace.compact import Record
+from mini_vllm.trace.cut import leave_out
 from mini_vllm.trace.schema import FORMAT, VERSION
 from mini_vllm.trace.trace import Trace
 from mini_vllm.trace.writer import TraceWriter
@@ -21,7 +22,7 @@ class TraceRecorder:
 
     clock: "seconds" or "steps", the unit of the times it is given.
     keep_steps: how many of the latest steps stay in `trace`; None is all, which a server that runs for weeks must not
-        do. The header keeps only the requests of the steps that stay.
+        do. The header keeps only the requests of the steps that stay, and counts the `dropped_steps`.
     writer: gets every step when it is complete. If it cannot write any more (a full disk), the run goes on without it.
     With keep_steps=0 and no writer nothing is recorded, and a step costs nothing here.
     """
@@ -107,11 +108,13 @@ class TraceRecorder:
         record["blocked_reason"] = plan.blocked_reason
         requests = self.trace.header["requests"]
         self._latest, self._is_written = record, False
-        self._arrived = {req_id: requests[req_id] for req_id in record["arrivals"] if req_id in requests}
+        self._arrived = {req_id: dict(requests[req_id]) for req_id in record["arrivals"] if req_id in requests}
         if self.keep_steps != 0:
             self.trace.steps.append(record)
         while self.keep_steps and len(self.trace.steps) > self.keep_steps:
             gone = self.trace.steps.pop(0)
+            self.trace.header["dropped_steps"] = gone["step"] + 1
+            leave_out(gone, requests)
             self._forget_requests([*gone["aborted"], *gone.get("finished", ())], watch, gone["step"])
 
     def _share_tables(self, tables: dict[str, list[int]], entered: set[str]) -> dict[str, list[int]]:

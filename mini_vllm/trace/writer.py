@@ -11,6 +11,7 @@ from typing import Any
 
 from mini_vllm.errors import ConfigError
 from mini_vllm.trace.compact import Record, pack
+from mini_vllm.trace.cut import leave_out
 
 BinaryFile = gzip.GzipFile | io.BufferedWriter
 GZ_FLUSH_STEPS = 64  # each flush costs compression; a crash costs at most so many steps of a .gz
@@ -45,8 +46,8 @@ class TraceWriter:
 
     def begin(self, header: dict[str, Any]) -> None:
         """Start a run; `header["requests"]` holds those known already."""
-        self._header = header
-        self._requests = dict(header.get("requests", {}))
+        self._header = dict(header)
+        self._requests = {req_id: dict(facts) for req_id, facts in header.get("requests", {}).items()}
         self._open()
 
     def write(self, record: Record, requests: dict[str, dict] | None = None) -> None:
@@ -54,17 +55,19 @@ class TraceWriter:
         if self._file is None:
             raise ValueError("begin(header) comes before the first write()")
         if self.max_bytes is not None and self._num_bytes > self.max_bytes and not self._is_empty:
+            self._header["dropped_steps"] = record["step"]
             self._open()
         row = pack(record, self._previous)
         if requests:
             row = {**row, "requests": requests}
-            self._requests |= requests
+            self._requests |= {req_id: dict(facts) for req_id, facts in requests.items()}
         self._write_line(row)
         self._num_steps += 1
         self._is_empty = False
         if self.path.suffix != ".gz" or self._num_steps % GZ_FLUSH_STEPS == 0:
             self._file.flush()
         self._previous = record
+        leave_out(record, self._requests)  # as seen from the next file
         for req_id in (*record.get("aborted", ()), *record.get("finished", ())):
             if req_id not in record.get("waiting", ()) and req_id not in record.get("running_end", ()):
                 self._requests.pop(req_id, None)  # else the id was used again at once

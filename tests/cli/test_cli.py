@@ -3,13 +3,13 @@
 import importlib.util
 import io
 import json
-import re
 import subprocess
 import sys
 
 import pytest
 
 from mini_vllm import cli
+from mini_vllm.roofline import read_samples
 from mini_vllm.trace.recorder import Trace
 from tests.viz.player_traces import SMALL
 
@@ -39,7 +39,7 @@ def test_doctor_says_what_works():
     assert book.startswith("read the book (make serve-book): ")
     assert engine == "engine on this CPU (mini-vllm chat): ok"
     assert exercises.startswith("exercises and grading (make work, make grade): ")
-    assert kernels == "GPU kernels: not in this edition"
+    assert kernels.startswith("our GPU kernels (--attention-backend triton): ")
 
 
 def test_doctor_names_what_is_missing(monkeypatch, capsys):
@@ -86,6 +86,11 @@ def is_one_line(result, *words, code=1):
             ["--trace", "no folder {tmp}/none"],
         ),
         (["generate", "hi", "--trace", "{tmp}", "-m", "none"], ["--trace {tmp} is a folder"]),
+        (["generate", "hi", "--samples", "{tmp}", "-m", "none"], ["--samples {tmp} is a folder"]),
+        (
+            ["generate", "hi", "--trace", "{tmp}/x", "--samples", "{tmp}/x", "-m", "none"],
+            ["--trace {tmp}/x and --samples {tmp}/x are one file"],
+        ),
         (["grade", "{tmp}", "--json", "{tmp}/none/r.json"], ["--json {tmp}/none/r.json", "no folder"]),
         (["generate", "-m", "none"], ["no prompts: give them as arguments"]),
     ],
@@ -115,21 +120,26 @@ def test_generate_on_a_terminal_says_what_it_waits_for(monkeypatch, capsys):
     assert capsys.readouterr().err == "one prompt a line; Ctrl-D runs them\n"
 
 
-def test_dtype_offers_what_load_model_takes():
-    from mini_vllm.loaders.weights import DTYPES
+def test_options_offer_what_the_engine_takes():
+    from mini_vllm.engine.attention.select import ATTENTION_BACKENDS
+    from mini_vllm.engine.device import DTYPES
 
-    assert tuple(cli.Dtype) == DTYPES
+    assert tuple(cli.Dtype) == DTYPES and tuple(cli.AttentionBackendName) == ATTENTION_BACKENDS
 
 
 @pytest.mark.model
 def test_generate_then_play(tmp_path):
-    trace = tmp_path / "run.jsonl"
-    result = run("generate", "The capital of Italy is", "1, 2, 3, 4,", "-n", 4, "--json", "--trace", trace)
+    trace, samples = tmp_path / "run.jsonl", tmp_path / "steps.jsonl"
+    records = ("--trace", trace, "--samples", samples, "--stats")
+    result = run("generate", "The capital of Italy is", "1, 2, 3, 4,", "-n", 4, "--json", *records)
     assert result.returncode == 0, result.stderr
+    rows = [(row.model, row.dtype, row.work.n_sampled) for row in read_samples(samples)]
+    assert rows == [("smollm2-135m", "bfloat16", 2)] * 4
+    assert "steps        4 in " in result.stderr and "sampled      8 tokens, " in result.stderr
     first, second = map(json.loads, result.stdout.splitlines())
     assert first["text"].startswith(" Rome")
     assert second["request_id"] == "R2"
-    assert Trace.load(trace).header["kind"] == "engine"
+    assert Trace.load(trace).header["kind"] == "engine" and len(Trace.load(trace).steps) == 4
     result = run("play", trace, "--no-open")
     assert result.returncode == 0, result.stderr
     assert "<iframe" in (tmp_path / "run.html").read_text() or "<script" in (tmp_path / "run.html").read_text()
@@ -162,8 +172,9 @@ def test_chat_survives_a_message_beyond_the_context_and_says_where_an_answer_is_
 
 @pytest.mark.model
 def test_chat_says_when_the_conversation_is_full():
-    result = run("chat", "-n", 9, stdin="word " * 2012 + "\n/quit\n")
-    assert re.search(r"\(cut at [1-8] tokens?: the conversation is as long as it may be; /new", result.stdout), result
+    # 2,037 tokens of 2,048, and an answer that the model begins by repeating: far from ending by itself.
+    result = run("chat", "-n", 20, stdin="The cat sat on the mat. " * 286 + "Tell me about dogs.\n/quit\n")
+    assert "(cut at 11 tokens: the conversation is as long as it may be; /new" in result.stdout, result
 
 
 @pytest.mark.model

@@ -145,7 +145,7 @@ def test_the_policy_changes_when_never_what(model, requests, batcher):
 def test_the_plan_is_not_changed_by_the_run(model, requests):
     config = SchedulerConfig(4, 16, 64, 24, 4)
     engine = EngineCore(model, config)
-    execute, seen = engine.loop.execute, []
+    execute, seen = engine.runner.execute, []
 
     def watched(plan):
         before = repr(plan)
@@ -153,9 +153,10 @@ def test_the_plan_is_not_changed_by_the_run(model, requests):
         seen.append(repr(plan) == before)
         return output
 
+    engine.runner.execute = watched
+    engine.reset()  # a run takes the runner's execute when it begins
     for i, (prompt, max_tokens, _) in enumerate(requests[:6]):
         engine.add_request(Request(str(i), prompt, SamplingParams(max_tokens=max_tokens)))
-    engine.loop.execute = watched
     while engine.has_unfinished_requests():
         engine.step()
     assert seen and all(seen)

@@ -98,7 +98,8 @@ def test_the_steps_of_a_trace():
         "t_end": 1.25,
     }
     idle = {"scheduled": [], "computed": {}, "sampled": {}, "t_start": 1.25, "t_end": 1.5}
-    (sample,) = samples_from_trace(trace_of(mixed, idle), "cpu", "float32", "tiny")
+    failed = {"scheduled": [["A", 1]], "computed": {"A": [13, 14]}}
+    (sample,) = samples_from_trace(trace_of(mixed, idle, failed), "cpu", "float32", "tiny")
     assert sample.t_ms == 250
     # pairs: A looks at 13; B's tokens 2, 3, 4 at 2 + 3 + 4; C's at 1 + 2.
     assert sample.work == StepWork(5, 1, kv_tokens=13 + 4 + 2, attention_pairs=13 + 9 + 3, n_seqs=3, n_sampled=2)
