@@ -9,7 +9,7 @@ ANY_PYTHON := $(shell for p in $(PYTHON) python3 python3.13 python3.12 python3.1
 SETUP = $(if $(ANY_PYTHON),$(ANY_PYTHON) tools/bootstrap.py,$(error no Python found: install Python 3.11, 3.12 or 3.13))
 BIN = .venv/bin
 
-.PHONY: help book serve-book test test-all lab chat work grade execute lint clean
+.PHONY: help book serve-book test test-all lab chat work grade execute gpu lint clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -62,6 +62,14 @@ execute: ## run the notebooks whose code changed, then regenerate the exercises
 	@$(SETUP) test
 	@$(BIN)/python tools/execute.py --changed
 	@$(BIN)/python tools/make_exercises.py
+
+# Beside a GPU the machine's own Python often has torch already, and there may be no network to install another.
+HAS_TORCH = import importlib.util as u; raise SystemExit(not all(map(u.find_spec, ("torch", "triton"))))
+TORCH_PYTHON = $(shell for p in $(BIN)/python $(PYTHON) python3 python; do \
+  $$p -c '$(HAS_TORCH)' 2>/dev/null && echo $$p && break; done)
+gpu: ## measure kernels and engine on a GPU (9 min); ARGS="--quick", "--smoke", "--help"
+	@$(if $(TORCH_PYTHON),,$(SETUP) engine)
+	@$(or $(TORCH_PYTHON),$(BIN)/python) benchmarks/gpu.py $(ARGS)
 
 clean: ## remove what builds left (not .venv, not the model)
 	rm -rf _build .pytest_cache .ruff_cache .mypy_cache .hypothesis
