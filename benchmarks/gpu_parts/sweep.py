@@ -44,6 +44,7 @@ def run(bench: Bench) -> None:
 
 def sweep_splits(bench: Bench, shape: Shape) -> None:
     """Whether split_kv.num_splits chooses well: its choice is "now"."""
+    decode_tile(bench, shape, bench.dtype)  # raises where there is no kernel
     pool = Pool(bench, shape)
     for batch, context in (pair for pair in pairs_of(bench) if pair[0] * pair[1] <= pool.tokens):
         chosen = num_splits(bench.card.num_sms, batch, shape.num_kv_heads, context)
