@@ -243,7 +243,7 @@ class LlamaForCausalLM(nn.Module):
         """Let these do the small operations in every layer; returns self."""
         for module in self.modules():
             if hasattr(module, "ops"):
-                module.ops = ops  # type: ignore[assignment]
+                module.ops = ops
         return self
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> "LlamaForCausalLM":

@@ -34,7 +34,7 @@ class PackedLinear(nn.Module):
 
     def __init__(self, weights: list[Tensor], biases: list[Tensor] | None = None) -> None:
         super().__init__()
-        joined = torch.cat(weights)
+        joined = torch.cat(weights) if len(weights) > 1 else weights[0]
         self.packed = torch.ops.mkldnn._reorder_linear_weight(joined, None)
         self.bias = torch.cat(biases) if biases else None
         self.out_features = len(joined)
