@@ -21,6 +21,8 @@ from mini_vllm.errors import ConfigError, DuplicateRequestError
 from mini_vllm.request import Request
 from mini_vllm.trace.recorder import Trace
 
+KEEP_IDS = 10_000  # of ended requests, so that a name is not given twice; a run may last for weeks
+
 
 class AsyncStepLoop:
     """One run of an `AsyncScheduler`, one step ahead of the worker. Same calls as `StepLoop`, but for the trace.
@@ -40,7 +42,7 @@ class AsyncStepLoop:
         self.scheduler, self.execute = scheduler, execute
         self.timeline: deque[MeasuredStep] = deque(maxlen=keep_steps)
         self.last_output = ModelRunnerOutput()
-        self.request_ids: set[str] = set()  # of this run, the ended ones too
+        self._latest_ids: dict[str, None] = {}  # in the order of their arrival
         self._clock, self._t_zero = clock, clock()
         self._on_step = on_step
         self._t_device_free = 0.0
@@ -48,10 +50,17 @@ class AsyncStepLoop:
         self._in_flight: tuple[MeasuredStep, Future] | None = None
 
     def add_request(self, request: Request, prompt: str | None = None) -> None:
-        if request.request_id in self.request_ids:
+        if request.request_id in self._latest_ids or request.request_id in self.scheduler.requests:
             raise DuplicateRequestError(f"request id {request.request_id!r} is in use, or was earlier in this run")
         self.scheduler.add_request(request)
-        self.request_ids.add(request.request_id)
+        self._latest_ids[request.request_id] = None
+        if len(self._latest_ids) > KEEP_IDS:
+            del self._latest_ids[next(iter(self._latest_ids))]
+
+    @property
+    def request_ids(self) -> set[str]:
+        """Of this run: the unfinished ones, and the latest that ended."""
+        return {*self._latest_ids, *self.scheduler.requests}
 
     def add_pieces(self, texts: dict[str, str]) -> None:
         """There is no trace to put them into."""

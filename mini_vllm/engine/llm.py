@@ -7,7 +7,6 @@ from typing import Any
 
 from mini_vllm.config import SchedulerConfig
 from mini_vllm.core.scheduler import Scheduler
-from mini_vllm.engine.attention.backend import AttentionBackend
 from mini_vllm.engine.attention.select import check_backend_name, select_backend
 from mini_vllm.engine.attention.torch import TorchPagedAttention
 from mini_vllm.engine.device import resolve_device, resolve_dtype
@@ -81,12 +80,10 @@ class LLM:
         self._records = RunRecords(trace_steps, trace_file, async_scheduling)
         check_backend_name(attention_backend)
         if isinstance(model, LoadedModel):
-            loaded, backend = model, _backend_of(model, attention_backend, block_size)
+            loaded = model
         else:
             where = resolve_device(device)
             loaded = load_model(model, dtype=resolve_dtype(dtype, where), device=where)
-            backend = _backend_of(loaded, attention_backend, block_size)
-            make_fast(loaded.model, triton_ops=not isinstance(backend, TorchPagedAttention))
         longest = loaded.config.max_position_embeddings
         if max_model_len > longest:
             raise ConfigError(f"max_model_len={max_model_len} is beyond the model's context of {longest}; lower it")
@@ -101,12 +98,16 @@ class LLM:
             sliding_window=loaded.config.sliding_window,
             **scheduler_settings,
         )
-        if num_gpu_blocks is None and loaded.model.device.type == "cuda":
-            config = fill_memory(config, loaded.model, backend, gpu_memory_utilization)
+        network = loaded.model
+        backend = select_backend(attention_backend, loaded.config, network.dtype, network.device, block_size)
+        if not isinstance(model, LoadedModel):
+            make_fast(network, triton_ops=not isinstance(backend, TorchPagedAttention))
+        if num_gpu_blocks is None and network.device.type == "cuda":
+            config = fill_memory(config, network, backend, gpu_memory_utilization)
         eos = loaded.tokenizer.eos_token_id
         ends = (*loaded.end_token_ids, *([] if eos is None else [eos]))
         self.engine_core = EngineCore(
-            loaded.model,
+            network,
             config,
             scheduler_cls,
             backend,
@@ -205,10 +206,6 @@ class LLM:
     def close(self) -> None:
         """End the run: what is unfinished is aborted, and `trace_file` is complete. The next request begins another."""
         self._outputs.close()
-
-
-def _backend_of(loaded: LoadedModel, name: str, block_size: int) -> AttentionBackend:
-    return select_backend(name, loaded.config, loaded.model.dtype, loaded.model.device, block_size)
 
 
 class _progress_bar:

@@ -76,7 +76,7 @@ class EngineStats:
     def clear(self) -> None:
         """Forget what was so far, as before a measurement; steps are numbered on."""
         self.steps.clear()
-        self.total: dict[str, float] = dict.fromkeys(SUMS, 0) | {"steps": 0}
+        self.total: dict[str, float] = {name: 0 for name in ("steps", *SUMS)}
         self.peak = dict.fromkeys(PEAKS, 0)
 
     def begin_run(self) -> None:

@@ -1,6 +1,7 @@
 """A model folder as Hugging Face's hub lays it out. Knows safetensors, whole or in shards; never pickle. Chapter 14."""
 
 import json
+import logging
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,9 @@ except ImportError as error:
 
 _WHOLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-# Weights that some files carry twice or for nothing: a tied head, and frequencies that follow from the configuration.
-_NOT_NEEDED = ("rotary_emb.inv_freq",)
+_NOT_NEEDED = ("rotary_emb.inv_freq",)  # that some files carry for nothing: they follow from the configuration
+_EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
+_LOG = logging.getLogger(__name__)
 
 
 class HFFolder:
@@ -96,7 +98,7 @@ class HFFolder:
         """Every tensor as `dtype`: mapped from the file where that is its own dtype, else converted.
 
         Surplus tensors are left to `load_weights`, which names them; a tied head that is stored all the same is
-        left out.
+        left out, with a warning if it is not the embedding.
         """
         files = self.files()
         self.config.refuse_more_layers_than(files, str(self.folder / "config.json"))
@@ -114,7 +116,19 @@ class HFFolder:
                             f"{path}: {name} is {weight.dtype}; mini_vllm computes with unquantised weights"
                         )
                     weights[name] = weight.to(dtype)
+        self._warn_of_another_head(files, weights.get(_EMBEDDING))
         return weights
+
+    def _warn_of_another_head(self, files: dict[str, Path], embedding: Tensor | None) -> None:
+        if not self.config.tie_word_embeddings or _HEAD not in files or embedding is None:
+            return
+        with _opened(files[_HEAD], embedding.device) as file:
+            if _HEAD in file.keys() and not torch.equal(file.get_tensor(_HEAD).to(embedding.dtype), embedding):
+                _LOG.warning(
+                    "%s: config.json ties the output head to the embedding, but %s holds a %s that differs from %s: it "
+                    "is not used. If the model was trained with a head of its own, set tie_word_embeddings to false",
+                    *(self.folder, files[_HEAD].name, _HEAD, _EMBEDDING),
+                )
 
     def kinds(self) -> Counter[str]:
         """How many tensors there are of each dtype; reads headers only."""
@@ -125,7 +139,7 @@ class HFFolder:
         return kinds
 
     def _is_not_needed(self, name: str) -> bool:
-        return name.endswith(_NOT_NEEDED) or (name == "lm_head.weight" and self.config.tie_word_embeddings)
+        return name.endswith(_NOT_NEEDED) or (name == _HEAD and self.config.tie_word_embeddings)
 
     # --- small files ---
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from mini_vllm.loaders.fetch import fetch
 from mini_vllm.loaders.gguf import GGUFFile
 from mini_vllm.loaders.hf_folder import HFFolder
-from mini_vllm.models.gguf_config import config_from_gguf
+from mini_vllm.loaders.llama_gguf import gguf_config
 
 
 def describe(name_or_path: str | Path) -> str:
@@ -18,7 +18,7 @@ def describe(name_or_path: str | Path) -> str:
         num_bytes = sum(file.stat().st_size for file in set(folder.files().values()))
     else:
         gguf = GGUFFile(path)
-        cfg = config_from_gguf(gguf.metadata, gguf.tensors)
+        cfg = gguf_config(gguf)
         kinds = Counter(tensor.storage.name for tensor in gguf.tensors.values())
         num_bytes = path.stat().st_size
     variant = [name for name, has in (("q/k/v biases", cfg.qkv_bias), ("q/k norms", cfg.qk_norm)) if has]

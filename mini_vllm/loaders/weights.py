@@ -22,9 +22,8 @@ from mini_vllm.loaders.fetch import fetch, model_folder
 from mini_vllm.loaders.gguf import GGUFFile
 from mini_vllm.loaders.hf_folder import HFFolder
 from mini_vllm.loaders.known_models import MODELS
-from mini_vllm.loaders.llama_gguf import llama_weights
+from mini_vllm.loaders.llama_gguf import gguf_config, llama_weights
 from mini_vllm.models.config import ModelConfig, item_bytes
-from mini_vllm.models.gguf_config import config_from_gguf
 from mini_vllm.models.hf_config import config_from_json, config_to_json
 from mini_vllm.models.llama import LlamaForCausalLM
 from mini_vllm.tokenization.chat_template import ChatTemplate
@@ -131,7 +130,7 @@ class ConvertedModel:
 
     def _write_small_files(self) -> None:
         gguf = GGUFFile(self.gguf_path)
-        config = config_from_gguf(gguf.metadata, gguf.tensors)
+        config = gguf_config(gguf)
         texts = Tokenizer.from_gguf(gguf.metadata).file_texts()
         template = gguf.metadata.get("tokenizer.chat_template", "")
         if not isinstance(template, str):

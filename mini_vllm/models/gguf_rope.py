@@ -52,8 +52,8 @@ def scaling_of(factors: Sequence[float], theta: float, head_dim: int) -> RopeSca
         if 0 < shortest < longest < math.inf:
             original = max(round(longest), 1)
             for digits in (3, 12):  # whole or nearly so, where the numbers of the model were
-                ends = [round(original / wavelength, digits) for wavelength in (longest, shortest)]
-                scaling = RopeScaling(factor, *ends, original_max_position_embeddings=original)
+                low, high = round(original / longest, digits), round(original / shortest, digits)
+                scaling = RopeScaling(factor, low, high, original)
                 found = factors_of(scaling, theta, head_dim)
                 if all(math.isclose(a, b, rel_tol=1e-5) for a, b in zip(found, factors, strict=True)):
                     return scaling

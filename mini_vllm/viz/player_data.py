@@ -67,6 +67,8 @@ def about(line: Timeline) -> str:
     """Size of the run and its limits, as far as the header states them."""
     facts = [clean(str(line.header["scheduler"]))] if line.header.get("scheduler") else []
     facts.append(f"{count(len(line.lanes), 'request')}, {count(len(line.records), 'step')}")
+    if line.header.get("dropped_steps"):
+        facts.append(f"the {count(line.header['dropped_steps'], 'step')} before are not kept")
     budget, blocks = line.token_budget, line.limit("num_gpu_blocks")
     size = line.limit("block_size")
     if budget:
@@ -163,6 +165,9 @@ def _lane_data(lane: Lane, shares_only: bool) -> dict[str, Any]:
         out["blocks"] = changes(ranges(table) for table in lane.blocks)
     if any(lane.pieces):
         pieces = [clean(piece) for piece in lane.pieces]
+        if lane.generated_before:  # the text goes on from steps that are not kept
+            first = next(i for i, piece in enumerate(pieces) if piece)
+            pieces[first] = "…" + pieces[first]
         out["text"] = "".join(pieces)
         out["cuts"] = _lengths(pieces)
     return {name: value for name, value in out.items() if value is not None and value != ""}

@@ -36,11 +36,13 @@ class Lane:
     blocks: list[list[int]] = field(default_factory=list)
     pieces: list[str] = field(default_factory=list)
     generated: list[int] = field(default_factory=list)  # tokens sampled before each step
+    generated_before: int = 0  # of a run whose first steps are not kept: tokens sampled in them
+    lost_before: int = 0  # and the most computed tokens that a preemption threw away
 
     def fill(self, num_steps: int) -> None:
         """Nothing happens in any step yet."""
         self.cells, self.blocks = [None] * num_steps, [[]] * num_steps
-        self.pieces, self.generated = [""] * num_steps, [0] * num_steps
+        self.pieces, self.generated = [""] * num_steps, [self.generated_before] * num_steps
 
     def sampled_in(self, i: int, tokens: int) -> None:
         """Step i sampled so many tokens; they are known from the next step on."""
@@ -153,7 +155,9 @@ def _arrival_order(records: Records) -> list[str]:
 def _lane(rid: str, number: int, header: dict[str, Any]) -> Lane:
     facts = mapping(mapping(header.get("requests")).get(rid))
     label = rid if 0 < len(rid) <= LABEL_MAX_CHARS else f"#{number}"
-    return Lane(rid, label, facts.get("prompt_len"), facts.get("max_tokens"), str(facts.get("prompt") or ""))
+    lane = Lane(rid, label, facts.get("prompt_len"), facts.get("max_tokens"), str(facts.get("prompt") or ""))
+    lane.generated_before, lane.lost_before = facts.get("sampled_before") or 0, facts.get("lost_before") or 0
+    return lane
 
 
 def _free(record: dict[str, Any], total: int | None) -> int | None:
@@ -174,7 +178,8 @@ class _Tracker:
         self.waiting: list[str] = []
         self.running: list[str] = []
         self.computed: dict[str, int] = {}
-        self.lost: dict[str, int] = {}  # most computed tokens that a preemption has thrown away
+        # Most computed tokens that a preemption has thrown away.
+        self.lost = {rid: lane.lost_before for rid, lane in lanes.items() if lane.lost_before}
         self.swapped: set[str] = set()  # whose KV lies in CPU memory
 
     def step(self, i: int, record: dict[str, Any]) -> tuple[list[str], list[str]]:

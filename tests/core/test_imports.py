@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # What they may lean on besides themselves; arrows point one way (DESIGN §3). The replay drives core, nobody the replay.
 DATA = ("config", "errors", "request", "sampling_params")
 # Recording a run and its file; the rest of `trace` is for those who look at it afterwards.
-RECORDING = tuple(f"trace.{name}" for name in ("recorder", "trace", "compact", "schema", "reader", "writer"))
+RECORDING = tuple(f"trace.{name}" for name in ("recorder", "trace", "compact", "cut", "schema", "reader", "writer"))
 ALLOWED = {
     "mini_vllm.core": (*DATA, "core", *RECORDING),
     "mini_vllm.trace.recorder": ("config", "errors", *RECORDING),

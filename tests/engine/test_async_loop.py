@@ -11,9 +11,10 @@ from mini_vllm.batching import ContinuousBatcher
 from mini_vllm.config import SchedulerConfig
 from mini_vllm.core.async_scheduler import AsyncScheduler
 from mini_vllm.core.output import ModelRunnerOutput
+from mini_vllm.engine import async_loop
 from mini_vllm.engine.async_loop import AsyncStepLoop
 from mini_vllm.engine.engine_core import EngineCore
-from mini_vllm.errors import ConfigError
+from mini_vllm.errors import ConfigError, DuplicateRequestError
 from mini_vllm.request import Request
 from tests.engine.test_exactness_mixed import MODELS, drive, random_engine, worlds  # noqa: F401  a fixture
 from tests.engine.tiny_llm import tiny_loaded
@@ -109,6 +110,17 @@ def test_a_plan_is_made_while_the_step_before_it_runs():
     assert second.t_planned[1] < first.t_run[1] <= first.t_updated[0]
     loop.close()
     assert threading.active_count() < 20
+
+
+def test_a_run_that_never_ends_does_not_collect_names(loaded, llm, monkeypatch):
+    monkeypatch.setattr(async_loop, "KEEP_IDS", 3)
+    first = llm.stream("long", SamplingParams(max_tokens=60, ignore_eos=True), request_ids=["first"])
+    for i in range(6):
+        llm.generate("a", SamplingParams(max_tokens=2, ignore_eos=True), request_ids=[f"r{i}"])
+    assert llm.engine_core.used_request_ids() == {"first", "r3", "r4", "r5"}
+    with pytest.raises(DuplicateRequestError, match="'first'"):
+        llm.generate("a", PARAMS, request_ids=["first"])
+    assert len(list(first)) > 0 and len(first.results[0].token_ids) == 60
 
 
 def test_what_it_cannot_do_is_said(loaded, llm):

@@ -79,6 +79,8 @@ def test_the_latest_steps_in_memory_and_all_of_them_in_the_file(loaded, tmp_path
     assert llm.trace.steps == whole.steps[-3:] and llm.trace.header["dropped_steps"] == 17
     assert "".join(step.get("pieces", {}).get("R1", "") for step in whole.steps) == output.text
     assert StepPlayer(llm.trace).events()[1:] == StepPlayer(whole).events()[-2:]
+    [shown] = StepPlayer(llm.trace).data()["runs"][0]["lanes"]
+    assert shown["text"] == "…" + output.text[-3:] and shown["prompt"] == "abc"
     llm.generate("d", TWENTY)  # another run, after close()
     llm.close()
     assert Trace.load(file).header["requests"]["R1"]["prompt"] == "d", "the file holds the latest run"

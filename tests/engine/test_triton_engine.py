@@ -1,12 +1,15 @@
 """The engine on our Triton kernels, in the interpreter: the tokens of the torch backend, tiny model and real one."""
 
 import logging
+from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 
 from mini_vllm import LLM, SamplingParams
 from mini_vllm.engine.attention.torch import TorchPagedAttention
+from mini_vllm.engine.ngram_proposer import NgramProposer
 from mini_vllm.models.config import ModelConfig
 from mini_vllm.models.tiny import tiny_model
 from tests.engine.test_exactness_mixed import WINDOW
@@ -21,8 +24,6 @@ PROMPTS = ["The same beginning, a", "The same beginning, and", "x", "12121212121
 
 
 def loaded(window=None):
-    from dataclasses import replace
-
     model = tiny_model(0, dtype=torch.float32, config=replace(ModelConfig.tiny(), sliding_window=window))
     return replace(tiny_loaded(), model=model, config=model.config)
 
@@ -34,6 +35,7 @@ def test_the_tokens_of_the_torch_backend(window, settings):
     params, outputs = SamplingParams(max_tokens=12), {}
     for name in ("torch", "triton"):
         llm = LLM(loaded(window), **LIMITS, attention_backend=name, enable_prefix_caching=True, **settings)
+        llm.engine_core.runner.make_proposer = partial(NgramProposer, shortest=1)  # more drafts, right and wrong
         outputs[name] = [o.token_ids for o in llm.generate(PROMPTS, params)]
         assert type(llm.engine_core.runner.attn_backend) is {
             "torch": TorchPagedAttention, "triton": TritonPagedAttention

@@ -149,7 +149,7 @@ def change_tiny(tiny, monkeypatch):
     return change
 
 
-def write_llama_gguf(path, seed: int = 0):
+def write_llama_gguf(path, seed: int = 0, rope_factors=None):
     """A complete Llama GGUF of some kilobytes in all formats, written by the reference library."""
     gguf = pytest.importorskip("gguf")
     import numpy as np
@@ -190,6 +190,8 @@ def write_llama_gguf(path, seed: int = 0):
         values = rng.standard_normal(shape).astype(np.float32)
         writer.add_tensor(name, values if kind == types.F32 else quantize(values, kind), raw_dtype=kind)
 
+    if rope_factors is not None:
+        writer.add_tensor("rope_freqs.weight", np.array(rope_factors, dtype=np.float32))
     tensor("token_embd.weight", len(tokens), hidden, kind=types.Q8_0)
     tensor("output_norm.weight", hidden)
     for layer in range(2):

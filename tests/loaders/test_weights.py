@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import shutil
 import time
 
@@ -10,8 +11,12 @@ import torch
 
 from mini_vllm.errors import ConfigError, CorruptModelFileError
 from mini_vllm.loaders.gguf import GGUFFile
+from mini_vllm.loaders.inspect import describe
 from mini_vllm.loaders.llama_gguf import unpermute
 from mini_vllm.loaders.weights import load_model
+from mini_vllm.models.config import RopeScaling
+
+from .conftest import write_llama_gguf
 
 
 @pytest.fixture
@@ -183,3 +188,26 @@ def test_real_model_loads_within_its_time():
     loaded = load_model("smollm2-135m", "float32")
     assert time.process_time() - start < 1.5
     assert sum(weight.numel() for weight in loaded.model.state_dict().values()) == 134_515_008
+
+
+def test_a_stretched_rope_arrives(tmp_path):
+    """Divisors as llama.cpp's converter writes them for factor 8 between wavelengths of 32 and 1,024 tokens."""
+    wavelengths = [2 * math.pi * 10_000 ** (i / 16) for i in range(0, 16, 2)]  # 6, 20, 63, 199, 628, 1987, … tokens
+    shares = [(1024 / w - 1) / 31 for w in wavelengths]
+    factors = [1.0, 1.0, *(1 / ((1 - s) / 8 + s) for s in shares[2:5]), 8.0, 8.0, 8.0]
+    path = write_llama_gguf(tmp_path / "long.gguf", rope_factors=factors)
+    for _ in range(2):  # decoded, then from the cache
+        model = load_model(path, cache_dir=tmp_path / "cache", progress=False).model
+        assert model.config.rope_scaling == RopeScaling(8.0, 1.0, 32.0, original_max_position_embeddings=1024)
+        positions = torch.tensor([0, 1, 57, 119])
+        angles = positions[:, None] * (2 * math.pi / torch.tensor(wavelengths) / torch.tensor(factors))
+        cos, sin = model.rope(positions, torch.float32)
+        assert torch.allclose(cos[:, 0, :8], angles.cos(), atol=1e-5)
+        assert torch.allclose(sin[:, 0, 8:], angles.sin(), atol=1e-5)
+    assert "rope stretched 8 times" in describe(path)
+
+
+def test_a_rope_that_is_stretched_in_another_way_is_refused(tmp_path):
+    path = write_llama_gguf(tmp_path / "odd.gguf", rope_factors=[4.0] * 8)
+    with pytest.raises(CorruptModelFileError, match=r"rope_freqs.weight holds 4, 4, .*safetensors folder"):
+        load_model(path, cache_dir=tmp_path, progress=False)

@@ -8,7 +8,7 @@ import inspect
 import json
 import random
 import re
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import jsonschema
@@ -23,6 +23,7 @@ from mini_vllm.sampling_params import SamplingParams
 from mini_vllm.sim.driver import SimRequest, simulate
 from mini_vllm.sim.fake_runner import FakeModelRunner
 from mini_vllm.trace.convert import from_vllm_recording, replayed
+from mini_vllm.trace.recorder import TraceRecorder
 from mini_vllm.trace.schema import FORMAT, VERSION, checker, schema, step_fields
 from mini_vllm.trace.trace import Trace
 from mini_vllm.viz import wait_words
@@ -173,7 +174,22 @@ def sim_traces():
     drafts = SchedulerConfig(num_speculative_tokens=2, num_lookahead_tokens=2, num_gpu_blocks=20)
     with_drafts = run_jobs([Job("A", [1, 2, 3], 9), Job("B", [4, 5], 9)], drafts).trace
     caching = SchedulerConfig(enable_prefix_caching=True)
-    return [tiny_trace(), with_drafts, simulate([SimRequest("A", 9, 2)], caching), *map(random_trace, range(10))]
+    caching_trace = simulate([SimRequest("A", 9, 2)], caching)
+    return [tiny_trace(), with_drafts, caching_trace, *map(random_trace, range(10)), cut_trace()]
+
+
+def cut_trace():
+    """Only the latest steps; before them one request was evicted, and all had tokens."""
+    make_recorder = partial(TraceRecorder, keep_steps=3)
+    config = SchedulerConfig(num_gpu_blocks=5, block_size=4)
+    loop = StepLoop(
+        Scheduler(config), config, FakeModelRunner().execute, kind="sim", clock=None, make_recorder=make_recorder
+    )
+    for request_id in "AB":
+        loop.add_request(Request(request_id, [1, 2, 3, 4, 5], SamplingParams(max_tokens=9, ignore_eos=True)))
+    while loop.has_unfinished_requests():
+        loop.step()
+    return loop.trace
 
 
 @pytest.fixture(scope="module")
