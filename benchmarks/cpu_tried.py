@@ -116,7 +116,7 @@ def side_by_side(threads: int) -> list[tuple[str, str, str]]:
          lambda: rows[slots], lambda: rows.index_select(0, slots), "yes"),
         ("a prompt of 256 tokens with is_causal, not a mask",
          lambda: F.scaled_dot_product_attention(q, k, k, attn_mask=mask, enable_gqa=True),
-         lambda: F.scaled_dot_product_attention(q, k, k, is_causal=True, enable_gqa=True), "no: it needs a second way"),
+         lambda: F.scaled_dot_product_attention(q, k, k, is_causal=True, enable_gqa=True), "yes"),
     ]  # fmt: skip
     found = []
     with torch.inference_mode():

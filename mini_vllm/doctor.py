@@ -37,12 +37,13 @@ def findings(model: str) -> Iterator[str]:
             yield f"  {package:12} {importlib.metadata.version(package)}"
         except importlib.metadata.PackageNotFoundError:
             yield f"  {package:12} not installed"
-    broken = set()
+    broken, has_gpu = set(), False
     if importlib.util.find_spec("torch"):
         try:
             import torch
 
-            gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none; the engine runs on the CPU"
+            has_gpu = torch.cuda.is_available()
+            gpu = torch.cuda.get_device_name() if has_gpu else "none; the engine runs on the CPU"
         except Exception as error:  # a broken installation is what a doctor is called for
             broken.add("torch")
             gpu = f"unknown: torch does not load ({type(error).__name__}: {error})"
@@ -55,4 +56,10 @@ def findings(model: str) -> Iterator[str]:
     for what, modules, way in WORKS:
         missing = [name for name in modules if name in broken or not importlib.util.find_spec(name)]
         yield f"{what}: " + (f"not yet, no {', '.join(missing)}; {way}" if missing else "ok")
-    yield "GPU kernels: not in this edition"
+    yield f"our GPU kernels (--attention-backend triton): {_kernels(has_gpu)}"
+
+
+def _kernels(has_gpu: bool) -> str:
+    if not importlib.util.find_spec("triton"):
+        return "not yet, no triton; pip install 'triton>=3.4' (it has builds for Linux only)"
+    return "ok" if has_gpu else "no GPU here, so Triton's interpreter runs them: right, and thousands of times slower"

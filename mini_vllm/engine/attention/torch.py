@@ -28,7 +28,8 @@ class TorchPagedAttention:
 
         for first_row, end_row, slots, mask in meta.scratch["prefills"]:
             mine = slice(first_row, end_row)
-            out[mine] = _prefill(q[mine], *_gathered(kv_cache, slots), mask)
+            keys, values = (k[mine], v[mine]) if slots is None else _gathered(kv_cache, slots)
+            out[mine] = _prefill(q[mine], keys, values, mask)
         return out
 
     def store(self, k: torch.Tensor, v: torch.Tensor, kv_cache: torch.Tensor, meta: AttentionMetadata) -> None:
@@ -78,12 +79,16 @@ def prepare_decodes(meta: AttentionMetadata, block_size: int, window: int | None
 
 
 def prepare_prefills(meta: AttentionMetadata, block_size: int, window: int | None) -> dict:
-    """Of each longer piece: its rows, the slots it reads, and which of them each of its rows may see."""
+    """Of each longer piece: its rows, the slots it reads, and which of them each row may see (None: up to itself)."""
     window, device = window or meta.max_seq_len, meta.seq_lens.device
     prefills, start = [], 0
     for i, n in enumerate(meta.query_lens):
         if n > 1:
             end = meta.context_lens[i]
+            if n == end <= window:  # nothing lies before it: its own K and V are all that it sees
+                prefills.append((start, start + n, None, None))
+                start += n
+                continue
             positions = torch.arange(max(0, end - n - window + 1), end, device=device)
             slots = meta.block_table[i, positions // block_size].long() * block_size + positions % block_size
             rows = torch.arange(end - n, end, device=device)[:, None]
@@ -104,13 +109,14 @@ def _decode(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tenso
     return out.reshape(batch, num_heads, head_dim)
 
 
-def _prefill(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """q: [n, H, D]; k, v: [L, Hkv, D]; mask: [n, L]. Returns [n, H, D]."""
+def _prefill(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """q: [n, H, D]; k, v: [L, Hkv, D]; mask: [n, L], or None for a whole prompt (n = L). Returns [n, H, D]."""
     out = F.scaled_dot_product_attention(
         q.transpose(0, 1)[None],
         k.transpose(0, 1)[None],
         v.transpose(0, 1)[None],
         attn_mask=mask,
+        is_causal=mask is None,
         enable_gqa=True,
     )
     return out[0].transpose(0, 1)
