@@ -94,10 +94,11 @@ def measured(options: dict[str, Any], env: dict[str, str], threads: int) -> dict
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def change(before: dict[str, float], after: dict[str, float]) -> str:
+def change(before: dict[str, float] | None, after: dict[str, float]) -> str:
     """Both numbers of each part, so that the reader can judge."""
-    parts = [f"{name}: {before[name]:.1f} → {after[name]:.1f} ms" for name in before if name != "all of it"]
-    return ", ".join(parts)
+    names = [name for name in after if name != "all of it"]
+    earlier = {name: f"{before[name]:.1f} → " if before else "" for name in names}
+    return ", ".join(f"{name}: {earlier[name]}{after[name]:.1f} ms" for name in names)
 
 
 def side_by_side(threads: int) -> list[tuple[str, str, str]]:
@@ -156,7 +157,7 @@ def main() -> None:
     before: dict[str, float] | None = None
     for name, (what, env, switches) in LADDER.items():
         found[name] = measured(switches, env, options.threads)
-        note(what, change(before or found[name], found[name]), KEPT.get(name, "yes"))
+        note(what, change(before, found[name]), KEPT.get(name, "yes"))
         before = found[name]
     best = LADDER["spin"][2]
     note("one thread, not two", change(found["spin"], measured(best, SPIN, 1)), "no")

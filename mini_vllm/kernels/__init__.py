@@ -9,5 +9,6 @@
     device_code.py    the little that the kernels share
     tiles.py          which tile sizes a card gets, and why
     mode.py           GPU or interpreter
-    selftest.py       each kernel against the reference; variants.py, compiled_variant.py, crosscompile.py: without a GPU
+    selftest.py       each kernel against the reference, in a moment
+    crosscompile.py   each kernel compiled for every card, without one
 """

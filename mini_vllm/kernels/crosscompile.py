@@ -87,11 +87,11 @@ def problems(row: dict[str, Any]) -> list[str]:
 
 
 @cache
-def sources_hash(launch: str) -> str:
+def sources_hash(launch: str, folder: Path = Path(__file__).parent) -> str:
     """Of the code that a launch compiles; comments and docstrings do not count."""
     digest = hashlib.sha256()
     for name in (*_SOURCES.get(launch, ("fused",)), "compiled_variant"):
-        tree = ast.parse((Path(__file__).parent / f"{name}.py").read_text())
+        tree = ast.parse((folder / f"{name}.py").read_text())
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module) and ast.get_docstring(node) is not None:
                 node.body = node.body[1:]

@@ -132,7 +132,7 @@ def decode_constants(
         "BLOCK_D": block_d,
         "GROUP": group,
         # tl.dot wants at least 16 rows. More than these would not fit the registers: further programs take them.
-        "BLOCK_M": min(max(16, rows), 8192 // block_d) if tile.use_dot else min(rows, 8, 1024 // block_d),
+        "BLOCK_M": min(max(16, rows), 64, 8192 // block_d) if tile.use_dot else min(rows, 8, 1024 // block_d),
         "BLOCK_SIZE": kv_cache.shape[2],
         "WINDOW": sliding_window or 0,
         "BLOCK_N": tile.block_n,

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -141,13 +142,13 @@ def _launches(
         if isinstance(decode, tiles.DecodeTile):
             common = {"tile": decode, "max_query_len": n, "last": lambda step: [step.requests]}
             pieces = [n, 1, (n + 1) // 2]
-            yield f"paged_decode, {n} tokens", lambda a=common, p=pieces: error(paged_decode, p, **a)
-            yield f"split_kv, {n} tokens", lambda a=common, p=pieces: error(paged_decode_split, p, num_splits=3, **a)
+            yield f"paged_decode, {n} tokens", partial(error, paged_decode, pieces, **common)
+            yield f"split_kv, {n} tokens", partial(error, paged_decode_split, pieces, num_splits=3, **common)
     prefill = tiles.INTERPRETER_PREFILL if card is None else tiles.prefill_tile(card, shape.head_dim, group, dtype_name)
     if isinstance(prefill, tiles.PrefillTile):
         pieces = [longest // 2, 5, 20]
         plan = plan_tiles(pieces, [0, 1, 2], group, prefill.block_m, device)
-        yield "paged_prefill", lambda: error(paged_prefill, pieces, tile=prefill, last=lambda step: [plan])
+        yield "paged_prefill", partial(error, paged_prefill, pieces, tile=prefill, last=lambda step: [plan])
 
 
 class _Step:
@@ -185,7 +186,8 @@ class _Step:
 
         slots = torch.cat([self.slot_mapping, self.slot_mapping.new_tensor([-1])])  # the last row is padding
         kv_heads = self.kv_cache.shape[3]
-        rows = torch.randn(2, len(slots), kv_heads, self.q.shape[2]).to(self.q)
+        rng = torch.Generator().manual_seed(1)
+        rows = torch.randn(2, len(slots), kv_heads, self.q.shape[2], generator=rng).to(self.q)
         cache = torch.zeros_like(self.kv_cache)
         store_kv(rows[0], rows[1], cache, slots)
         expected = torch.zeros_like(cache)

@@ -7,7 +7,8 @@ each, on an A100 13 KB, on a T4 6 KB, on an L4 4 KB.
 
 `num_stages` counts the steps that overlap. The look-up in the block table and the load of K and V behind it are two, so
 5 stages keep (5 - 1) // 2 = 2 tiles of K and V under way, and 3 stages one. crosscompile.py checks that every choice
-here compiles without a spill. Which of two clean tiles is faster only a measurement on the card can say.
+here compiles without a spill with the Triton that the tests pin. Which of two clean tiles is faster only a measurement
+on the card can say.
 """
 
 from dataclasses import dataclass
@@ -71,20 +72,21 @@ INTERPRETER_PREFILL = PrefillTile(16, 16, 4, 1, "small: a test's context on a CP
 # Prefill by family (its oldest capability) and padded head_dim: block_m, block_n, num_warps, num_stages, best first.
 _PREFILL = {
     (8, 0): {64: [(128, 64, 8, 5)], 128: [(128, 32, 8, 5)], 256: [(64, 32, 8, 5), (64, 32, 8, 3)]},
-    (9, 0): {64: [(128, 64, 8, 5)], 128: [(128, 64, 8, 5)], 256: [(128, 32, 8, 5)]},
-    (10, 0): {64: [(128, 64, 8, 5)], 128: [(128, 64, 8, 5)], 256: [(64, 64, 8, 3)]},
+    (9, 0): {64: [(128, 64, 8, 2)], 128: [(128, 64, 8, 5)], 256: [(128, 32, 8, 5)]},
+    (10, 0): {64: [(128, 64, 8, 5)], 128: [(128, 64, 8, 5)], 256: [(64, 32, 8, 5)]},
     (12, 0): {64: [(128, 64, 8, 5)], 128: [(64, 64, 8, 5)], 256: [(64, 32, 8, 3)]},
 }
 _PREFILL_REASON = {
     (8, 0): "mma.sync multiplies out of registers: 8 warps share the sums, and more tokens at a time would spill",
-    (9, 0): "wgmma multiplies out of shared memory: 4 warps for each 64 rows, and 128 rows share a read of K and V",
+    (9, 0): "wgmma multiplies out of shared memory: 4 warps for each 64 rows, and 128 rows share a read of K and V; "
+    "heads of 64 with 2 stages need few enough registers for two programs a multiprocessor, which cover each other",
     (10, 0): "tcgen05 multiplies out of shared memory and keeps its sums in tensor memory",
     (12, 0): "mma.sync multiplies out of registers, and shared memory is 99 KB: 64 rows where 128 would spill",
 }
 # Prefill where tl.dot is one multiply-add after the other, by bytes of a number and padded head_dim.
 _PLAIN_PREFILL = {
     2: {64: (64, 32, 8, 1), 128: (64, 16, 8, 1), 256: (32, 16, 8, 1)},
-    4: {64: (32, 32, 4, 1), 128: (32, 16, 4, 1), 256: (16, 16, 4, 1)},
+    4: {64: (32, 32, 4, 1), 128: (16, 16, 4, 1), 256: (16, 16, 4, 1)},
 }
 
 
@@ -107,19 +109,28 @@ def decode_tile(card: Card, head_dim: int, group: int, dtype_name: str, max_quer
         return refusal
     block_d, item = _block_d(head_dim), _ITEM_BYTES[dtype_name]
     if reason := _no_tensor_cores(card, dtype_name):
+        # Found by compiling: float32 heads of 64 spill with 2 warps; those of 128 with 4 on a B200, elsewhere with 8.
+        block_n, num_warps = 16, max(1, block_d // 32)
+        if (item, block_d) == (4, 64):
+            block_n, num_warps = 32, 8
+        elif card.capability[0] == 10:
+            num_warps = 8
         return DecodeTile(
-            block_n=16,
-            num_warps=max(1, block_d // 32),
+            block_n=block_n,
+            num_warps=num_warps,
             num_stages=1,
             use_dot=False,
-            reason=f"{reason}: multiply and sum, for decoding waits for memory anyway. K and V of 16 tokens are "
-            f"{2 * 16 * block_d * item // 1024} KB under way a program, of which two or more fit the registers",
+            reason=f"{reason}: multiply and sum, for decoding waits for memory anyway. K and V of {block_n} tokens are "
+            f"{2 * block_n * block_d * item // 1024} KB under way a program of {num_warps} warps, and spill on no card",
         )
     rows = group * max_query_len
-    tile_kb = (32 if card.shared_bytes > 160_000 else 16) // (2 if rows > 32 else 1)  # many rows need the registers
+    most_rows = min(64, 8192 // block_d, 1 << (max(16, rows) - 1).bit_length())  # of one program
+    tile_kb = 32 if card.shared_bytes > 160_000 or block_d == 256 else 16
+    if most_rows > 32:
+        tile_kb //= 2  # their scores and sums need the registers
     block_n = max(16, tile_kb * 1024 // (2 * block_d * item))
     under_way_kb = 2 * 2 * block_n * block_d * item // 1024
-    needed = _shared_bound(card, min(128, max(16, rows)), block_n, 5, block_d, item)
+    needed = _shared_bound(card, most_rows, block_n, 5, block_d, item)
     if needed > card.shared_bytes:
         return _too_large(card, needed)
     return DecodeTile(

@@ -51,6 +51,8 @@ def random_step(seed: int) -> Step:
     rng = random.Random(seed)
     kv_heads, group = rng.choice([1, 1, 2, 3]), rng.choice([1, 2, 3, 4, 5, 7, 8, 16])
     block_size = rng.choice([1, 2, 3, 8, 16, 16, 48, 64])
+    # A softmax sharper than this loses more than the tolerance to rounding, whoever computes it in float32.
+    q_scale, scale = rng.choice([(0.0, None), (1.0, None), (1.0, 0.3), (8.0, None)])
     window = rng.choice([None, None, 1, 2, 5, 16, 17, 40])
     seq_lens, query_lens, scores = [], [], 0
     for _ in range(rng.randint(1, 6)):
@@ -72,7 +74,7 @@ def random_step(seed: int) -> Step:
         block_size=block_size,
         dtype=rng.choice([torch.float32, torch.float32, torch.float16, torch.bfloat16]),
         sliding_window=window,
-        q_scale=rng.choice([0.0, 1.0, 1.0, 30.0]),
+        q_scale=q_scale,
     )
     requests = list(range(len(seq_lens)))
     rng.shuffle(requests)
@@ -88,7 +90,7 @@ def random_step(seed: int) -> Step:
         short=short,
         max_query_len=rng.randint(max([1, *(query_lens[i] for i in short)]), LONGEST_DECODE),
         num_splits=rng.choice([0, 0, 1, 2, 3, 5, 8]),
-        scale=rng.choice([None, None, 0.3]),
+        scale=scale,
         decode_tile=DecodeTile(rng.choice([16, 32]), 4, 1, rng.random() < 0.7, "of a random test"),
         prefill_tile=PrefillTile(rng.choice([16, 32]), rng.choice([16, 32]), 4, 1, "of a random test"),
     )
@@ -163,7 +165,7 @@ def test_random_stores_equal_indexing():
 
 
 def test_a_length_off_by_one_is_seen():
-    for seed in (49, 59, 64, 69):  # steps without a window: beside one lie NaNs
+    for seed in (130, 140, 141, 152, 180):  # steps without a window: beside one lie NaNs
         step = random_step(seed)
         right = step.batch.reference(step.scale)
         step.batch.seq_lens.sub_(1).clamp_(min=0)

@@ -9,7 +9,9 @@ SHAPES = [(1, 64), (2, 80), (3, 96), (8, 16), (1, 256), (5, 3)]  # num_kv_heads,
 
 
 def filled(num_blocks: int, block_size: int, num_kv_heads: int, head_dim: int, dtype=torch.float32) -> torch.Tensor:
-    return torch.full((2, num_blocks, block_size, num_kv_heads, head_dim), -7.0, dtype=dtype)
+    """A cache in the middle of memory: what a wrong slot -1 writes before its start harms no test but its own."""
+    shape = (2, num_blocks, block_size, num_kv_heads, head_dim)
+    return torch.full((4, *shape[1:]), -7.0, dtype=dtype)[1:3]
 
 
 def stored(k, v, kv_cache, slots) -> torch.Tensor:

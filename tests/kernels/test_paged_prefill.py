@@ -206,6 +206,11 @@ FAULTS = {
     "no mask on the edge": ("tl.maximum(oldest + 1, 0) // BLOCK_N", "tl.cdiv(oldest + 1, BLOCK_N)"),
     "no mask on the window's edge": ("tl.cdiv(tl.maximum(newest - window + 1, 0), BLOCK_N)", "first_tile"),
     "a tile left out": ("num_left + end_tile - full_end", "num_left + end_tile - full_end - 1"),
+    "tiles on the left counted as on the right": (
+        "tl.where(i < num_left, first_tile + i, full_end + i - num_left)",
+        "full_end + i - num_left",
+    ),
+    "the window's freed pages are read": ("(positions >= first_seen) & (positions < end_seen)", "positions < end_seen"),
     "row to head": ("kv_head * group + rows % group", "kv_head + rows % group * 2"),
     "row to token": ("tokens = rows // group", "tokens = (rows + 1) // group"),
     "KV head by another": ("k_ptr += kv_head * HEAD_DIM", "k_ptr += 0 * kv_head"),

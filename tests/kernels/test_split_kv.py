@@ -114,7 +114,8 @@ FAULTS = {
 def test_a_planted_fault_would_show(fault, tmp_path):
     right, wrong = FAULTS[fault]
     batch = random_batch(
-        4, seq_lens=[60, 0, 33], query_lens=[3, 1, 1], num_heads=3, num_kv_heads=1, block_size=3, dtype=BF16, sliding_window=50,
+        4, seq_lens=[60, 0, 48], query_lens=[3, 1, 1], num_heads=3, num_kv_heads=1, block_size=3, dtype=BF16,
+        sliding_window=50,
     )  # fmt: skip
     assert error_of(batch, DOT, 3) <= TOLERANCE[BF16]
     assert error_of(batch, DOT, 3, planted(tmp_path, module, right, wrong).paged_decode_split) > 10 * TOLERANCE[BF16]
