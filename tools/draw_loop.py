@@ -38,6 +38,7 @@ LIT = {
     "loop-ch05": {"waiting", "budgets"},
     "loop-ch06": {"budgets", "running", "update"},
     "loop-ch07": {"waiting", "budgets", "running"},
+    "loop-ch13": {"worker"},
 }
 
 

@@ -131,6 +131,14 @@ PICTURES = {
     ),
     "hash_chains": lambda: plots.hash_chains([*begin_alike(), Request("S", START, cache_salt="bob")], 4, alt=ALT),
     "free_queue": lambda: plots.free_queue(pool_moments(), alt=ALT),
+    "kv_reads": lambda: plots.kv_reads(
+        [5, 2, 9, 7, 1, 3, 8], 20, block_size=3, block_n=8, num_blocks=11, alt=ALT
+    ),
+    "prefill_tiles": lambda: plots.prefill_tiles(
+        {f"window {window}": plots.tile_map(48, 96, group=4, block_m=32, block_n=16, sliding_window=window)
+         for window in (None, 24)},
+        alt=ALT,
+    ),
     "roofline": lambda: plots.roofline(
         ROOFS, measured={"decode": ([1, 2, 4], [3e11, 6e11, 1.1e12]), "prefill": ([200], [6e13])},
         stored={"decode": ([1, 4], [1.9e12, 7e12])}, alt=ALT,

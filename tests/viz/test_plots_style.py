@@ -30,7 +30,7 @@ from tests.viz.plot_gallery import ALT, PICTURES, picture
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERY = pytest.mark.parametrize("name", PICTURES)
-NOT_DRAWING = ("Picture", "house_style", "pareto_front", "pool_state")
+NOT_DRAWING = ("Picture", "house_style", "pareto_front", "pool_state", "tile_map")
 DRAWING = [getattr(plots, name) for name in plots.__all__ if name not in NOT_DRAWING]
 PHONE_PX = 340  # of a screen of 390
 
