@@ -87,6 +87,16 @@ def decode_step_s(model, backend, batch: int, context: int = 128, steps: int = 2
     return statistics.median(times)
 
 
+def read_s(num_bytes: int, repeats: int = 9) -> float:
+    """Seconds to read so many bytes from memory once, the median."""
+    buffer, times = torch.ones(num_bytes // 4), []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        buffer.sum()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
 def alone(model, batch: int, context: int = 128) -> dict[str, float]:
     """Prefill of `batch` prompts in one step, then decode steps of all of them."""
     backend = select_backend("auto", model.config, model.dtype, model.device)
