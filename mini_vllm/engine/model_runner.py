@@ -21,8 +21,8 @@ from mini_vllm.engine.input_batch import InputBatch, StepInputs
 from mini_vllm.engine.kv_pool import KVPool
 from mini_vllm.engine.ngram_proposer import NgramProposer
 from mini_vllm.engine.request_state import UNKNOWN, RequestState
-from mini_vllm.engine.sampler import Sampled, Sampler
-from mini_vllm.engine.step_in_flight import AtEnd, StepInFlight, TokensOnTheirWay, likeliest
+from mini_vllm.engine.sampler import Sampled, Sampler, likeliest
+from mini_vllm.engine.step_in_flight import AtEnd, StepInFlight, TokensOnTheirWay
 
 PADDING = -1  # a draft that only gives a row its width, as in vLLM
 

@@ -10,15 +10,7 @@ from torch import Tensor
 
 from mini_vllm.core.output import ModelRunnerOutput
 from mini_vllm.engine.request_state import RequestState
-from mini_vllm.engine.sampler import Sampled
-
-NO_TOKEN = -1  # in the place of a token id: the row's logits are no finite numbers
-
-
-def likeliest(logits: Tensor) -> Tensor:
-    """logits [N, vocab_size] -> [N] int64: the likeliest token of each row, or `NO_TOKEN`."""
-    values, token_ids = logits.max(dim=-1)  # of a row that holds a NaN, the NaN
-    return torch.where(torch.isfinite(values), token_ids, NO_TOKEN)
+from mini_vllm.engine.sampler import NO_TOKEN, Sampled
 
 
 class TokensOnTheirWay:

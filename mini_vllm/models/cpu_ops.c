@@ -32,7 +32,8 @@ static inline float exponential(float x) {
   float n = rintf(clamped * 1.44269504f);
   float r = fmaf(n, -0.693359375f, clamped), scale;
   r = fmaf(n, 2.12194440e-4f, r);
-  float p = 1.0f + r * (1.0f + r * (0.5f + r * (1.6666667e-1f + r * (4.1666668e-2f + r * (8.3333333e-3f + r * 1.3888889e-3f)))));
+  float p = 8.3333333e-3f + r * 1.3888889e-3f; /* 1/5!, 1/6! */
+  p = 1.0f + r * (1.0f + r * (0.5f + r * (1.6666667e-1f + r * (4.1666668e-2f + r * p))));
   int32_t bits = ((int32_t)n + 127) << 23;
   memcpy(&scale, &bits, 4);
   return x < -87.0f ? 0.0f : p * scale;
@@ -227,8 +228,8 @@ void store_kv(bf16 *keys, bf16 *values, const bf16 *k, const bf16 *v, const int6
 
 /* Attention of one row a request, through its block table: K and V are read where they lie.
 
-   dim is a multiple of 16. q, out [rows, heads, dim]; keys, values [slots, kv_heads, dim]; request r has its row in rows[r], and sees the
-   last `window` (0: all) of its positions 0 .. seq_lens[r] - 1. */
+   dim is a multiple of 16. q, out [rows, heads, dim]; keys, values [slots, kv_heads, dim]; request r has its row in
+   rows[r], and sees the last `window` (0: all) of its positions 0 .. seq_lens[r] - 1. */
 void paged_decode(bf16 *out, const bf16 *q, const bf16 *keys, const bf16 *values, const int64_t *rows,
                   const int32_t *seq_lens, const int32_t *block_table, int64_t requests, int64_t table_stride,
                   int64_t q_stride, int64_t kv_heads, int64_t group, int64_t dim, int64_t block_size, int64_t window,

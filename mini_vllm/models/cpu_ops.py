@@ -135,7 +135,7 @@ def few_tokens_product(x: Tensor, weight_pointer: int, bias: Tensor | None, out_
     """x [1 to FEW_TOKENS, in] times a weight in oneDNN's order, the one for which `pointer_to` gave this pointer."""
     found = library()
     assert found is not None, "ask pointer_to first"
-    out = torch.empty(x.shape[0], out_features, dtype=x.dtype)
+    x, out = x.contiguous(), torch.empty(x.shape[0], out_features, dtype=x.dtype)
     of_bias = None if bias is None else bias.data_ptr()
     found.few_tokens_product(
         out.data_ptr(), x.data_ptr(), weight_pointer, of_bias, x.shape[0], out_features, x.shape[1]

@@ -12,7 +12,7 @@ from mini_vllm.core.output import CachedRequestData, NewRequestData, SchedulerOu
 from mini_vllm.engine.engine_core import EngineCore
 from mini_vllm.engine.model_runner import ModelRunner
 from mini_vllm.engine.request_state import UNKNOWN
-from mini_vllm.engine.step_in_flight import likeliest
+from mini_vllm.engine.sampler import likeliest
 from mini_vllm.models.tiny import tiny_model
 from mini_vllm.sampling_params import SamplingParams
 from tests.engine.dense_oracle import dense_generate

@@ -133,6 +133,15 @@ def random_step(seed: int, group: int, kv_heads: int, dim: int, block_size: int,
 
 
 @needs_compiler
+def test_a_negative_slot_stores_nothing():
+    kv_cache, k, v = numbers(1, 2, 3, 4, 2, 16), numbers(2, 3, 2, 16), numbers(3, 3, 2, 16)
+    expected = kv_cache.clone()
+    expected[:, 1, 3], expected[:, 0, 0] = torch.stack((k[0], v[0])), torch.stack((k[2], v[2]))
+    cpu_ops.store_kv(k, v, kv_cache, torch.tensor([7, -1, 0]))
+    assert torch.equal(kv_cache, expected)
+
+
+@needs_compiler
 @pytest.mark.parametrize("window", [None, 1, 24])
 @pytest.mark.parametrize(
     ("group", "kv_heads", "dim", "block_size"), [(3, 3, 64, 16), (1, 2, 80, 4), (8, 1, 48, 3), (2, 1, 128, 16)]
