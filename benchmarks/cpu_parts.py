@@ -1,8 +1,10 @@
 """Single parts of the CPU engine by themselves, for `cpu_engine.py` and `cpu_tried.py`. Knows steps and products."""
 
+import os
 import statistics
 import time
 from collections import Counter
+from pathlib import Path
 
 import torch
 
@@ -10,6 +12,8 @@ from mini_vllm import LLM, SamplingParams
 from mini_vllm.core.output import CachedRequestData, NewRequestData, SchedulerOutput
 from mini_vllm.engine.attention.select import select_backend
 from mini_vllm.engine.model_runner import ModelRunner
+from mini_vllm.models.cpu_ops import FEW_TOKENS
+from mini_vllm.models.packed import PackedLinear
 
 
 def gemm_bound(llm: LLM) -> tuple[float, float]:
@@ -28,21 +32,36 @@ def gemm_bound(llm: LLM) -> tuple[float, float]:
 
 
 def products_s(model, rows: int, hidden: int) -> float:
-    """All layers' products at this number of rows, each with its own weights, so that no cache helps."""
+    """All layers' products at this number of rows, each with its own weights, so that no cache helps.
+
+    At this very number: without the rows that the engine adds to have few sizes.
+    """
     x = torch.randn(rows, hidden, dtype=model.dtype)
     wide = torch.randn(rows, model.config.intermediate_size, dtype=model.dtype)
     heads = torch.randn(rows, model.config.num_attention_heads * model.config.head_dim, dtype=model.dtype)
+
+    def product(linear, x) -> None:
+        if isinstance(linear, PackedLinear) and rows > FEW_TOKENS:
+            torch.ops.mkldnn._linear_pointwise.default(x, linear.packed, linear.bias, "none", [], "")
+        else:
+            linear(x)
 
     def run() -> None:
         for layer in model.model.layers:
             attention, mlp = layer.self_attn, layer.mlp
             apart = [attention.q_proj, attention.k_proj, attention.v_proj, mlp.gate_proj, mlp.up_proj]
             for linear in [attention.qkv_proj, mlp.gate_up_proj] if attention.qkv_proj else apart:
-                linear(x)
-            attention.o_proj(heads)
-            mlp.down_proj(wide)
+                product(linear, x)
+            product(attention.o_proj, heads)
+            product(mlp.down_proj, wide)
 
     return best_of(run)
+
+
+def resident_mb() -> float:
+    """Memory of this process, in 10**6 bytes."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def best_of(run, repeats: int = 3) -> float:

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,52 +27,54 @@ MODEL, DTYPE, CONTEXT, STEPS = "smollm2-135m", "bfloat16", 128, 20
 SPIN = {"GOMP_SPINCOUNT": "4000"}
 
 # name: (what it is, environment, options of `prepared`); each line keeps what the lines above it switched on
-LADDER: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
-    "plain": ("plain torch: seven products a layer, gather, then scaled dot product", {}, {}),
-    "joined": ("q, k, v and gate, up joined: four products a layer", {}, {"joined": True}),
-    "ordered": ("weights in oneDNN's order, laid out once", {}, {"packed": True}),
-    "ops": ("norm, rotation and gate as compiled C", {}, {"packed": True, "ops": True}),
-    "attention": ("decode attention as compiled C, without a gather", {}, {"packed": True, "ops": True, "attn": True}),
-    "few": ("a product of our own for 1 to 4 tokens", {}, {"packed": True, "ops": True, "attn": True, "few": True}),
-    "spin": ("threads that spin before they sleep", SPIN, dict.fromkeys(("packed", "ops", "attn", "few"), True)),
-}  # fmt: skip
+LADDER: dict[str, tuple[str, dict[str, str], list[str]]] = {
+    "plain": ("plain torch: seven products a layer, gather, then scaled dot product", {}, []),
+    "joined": ("q, k, v and gate, up joined: four products a layer", {}, ["joined"]),
+    "ordered": ("weights in oneDNN's order, laid out once", {}, ["packed"]),
+    "ops": ("norm, rotation and gate as compiled C", {}, ["packed", "ops"]),
+    "attention": ("decode attention as compiled C, without a gather", {}, ["packed", "ops", "attn"]),
+    "prompts": ("attention of prompts as compiled C, 16 queries at a time", {}, ["packed", "ops", "attn", "prompts"]),
+    "few": ("a product of our own for 1 to 16 tokens", {}, ["packed", "ops", "attn", "prompts", "few"]),
+    "spin": ("threads that spin before they sleep", SPIN, ["packed", "ops", "attn", "prompts", "few"]),
+}
 KEPT = {
     "plain": "as the clear form",
     "spin": "for a machine of one's own: beside another busy process it is slower, so the default is to sleep",
 }
 
 
-def prepared(joined=False, packed=False, ops=False, attn=False, few=False, compiled=False):
+def prepared(switches: list[str]):
     """(model, attention backend) with these switched on."""
     import torch
 
     from mini_vllm.engine.attention.cpu import CpuPagedAttention
     from mini_vllm.engine.attention.torch import TorchPagedAttention
     from mini_vllm.loaders.weights import load_model
+    from mini_vllm.models import cpu_ops
     from mini_vllm.models import packed as linears
-    from mini_vllm.models.cpu_ops import CpuOps
     from mini_vllm.models.ops import TorchOps
 
     model = load_model(MODEL, DTYPE).model
-    if joined:
+    if "joined" in switches:
         linears.PackedLinear = linears.JoinedLinear  # type: ignore[misc, assignment]
-    if joined or packed:
         linears.pack_linears(model)
-    if ops:
-        model.use_ops(CpuOps())
-    if compiled:
+    if "packed" in switches:
+        if "few" not in switches:
+            cpu_ops.pointer_to = lambda *weight: None
+        linears.pack_linears(model)
+    if "ops" in switches:
+        model.use_ops(cpu_ops.CpuOps())
+    if "compiled" in switches:
         plain = TorchOps()
         for name in ("rms_norm", "add_rms_norm", "rotate", "silu_and_mul"):
             setattr(plain, name, torch.compile(getattr(plain, name), dynamic=True))
         model.use_ops(plain)
-    if packed and not few:
-        for module in model.modules():
-            if isinstance(module, linears.PackedLinear):
-                module.pointer = None
-    return model, (CpuPagedAttention if attn else TorchPagedAttention)()
+    if "prompts" not in switches:
+        cpu_ops.can_prefill = lambda *heads: False
+    return model, (CpuPagedAttention if "attn" in switches else TorchPagedAttention)()
 
 
-def work(options: dict[str, Any], threads: int) -> dict[str, float]:
+def work(switches: list[str], threads: int) -> dict[str, float]:
     """What one process measures: milliseconds."""
     import torch
 
@@ -79,17 +82,17 @@ def work(options: dict[str, Any], threads: int) -> dict[str, float]:
 
     torch.set_num_threads(threads)
     start = time.perf_counter()
-    model, backend = prepared(**options)
+    model, backend = prepared(switches)
     times = {f"decode {batch}": 1e3 * decode_step_s(model, backend, batch, CONTEXT, STEPS) for batch in (1, 8, 32)}
     times["prefill 512"] = 1e3 * min(prefill_s(model, backend, 512) for _ in range(3))
     return times | {"all of it": 1e3 * (time.perf_counter() - start)}
 
 
-def measured(options: dict[str, Any], env: dict[str, str], threads: int) -> dict[str, float]:
+def measured(switches: list[str], env: dict[str, str], threads: int) -> dict[str, float]:
     settings = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", **env}
     if env:
         del settings["OMP_WAIT_POLICY"]
-    command = [sys.executable, str(Path(__file__).resolve()), "--work", json.dumps(options), "--threads", str(threads)]
+    command = [sys.executable, str(Path(__file__).resolve()), "--work", *switches, "--threads", str(threads)]
     done = subprocess.run(command, env=settings, stdout=subprocess.PIPE, text=True, timeout=600, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -127,6 +130,32 @@ def side_by_side(threads: int) -> list[tuple[str, str, str]]:
     return found
 
 
+def row_counts(threads: int) -> tuple[str, str, str]:
+    """One product at row counts that it has not met before, each once: as they come, and padded to few sizes."""
+    import torch
+
+    from benchmarks.cpu_parts import resident_mb
+    from mini_vllm.models.packed import PackedLinear, padded_rows
+
+    torch.set_num_threads(threads)
+    weight, counts, found = torch.randn(3072, 576).bfloat16(), range(17, 257), []
+
+    def meet_all(linear: PackedLinear) -> None:
+        for rows in counts:
+            linear(torch.zeros(rows, 576).bfloat16())
+
+    with torch.inference_mode():
+        for exact in (512, 1):
+            linear = PackedLinear([weight])
+            linear.pointer, linear.exact = None, exact
+            before = resident_mb()
+            found.append((1e3 * _timed(partial(meet_all, linear)), resident_mb() - before))
+    (exact_ms, exact_mb), (padded_ms, padded_mb) = found
+    sizes = len({padded_rows(rows) for rows in counts})
+    what = f"a product at {len(counts)} row counts, each for the first time, padded to {sizes} sizes"
+    return what, f"{exact_ms:.0f} → {padded_ms:.0f} ms, {exact_mb:.0f} → {padded_mb:.0f} MB that stay", "yes"
+
+
 def _timed(run: Callable[[], Any]) -> float:
     start = time.perf_counter()
     run()
@@ -137,10 +166,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", type=Path, default=HERE / "results" / "cpu_tried.json")
-    parser.add_argument("--work", help=argparse.SUPPRESS)
+    parser.add_argument("--work", nargs="*", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.work:
-        print(json.dumps(work(json.loads(options.work), options.threads)))
+    if options.work is not None:
+        print(json.dumps(work(options.work, options.threads)))
         return
     from mini_vllm.roofline.probe import device_name
 
@@ -161,12 +190,13 @@ def main() -> None:
         before = found[name]
     best = LADDER["spin"][2]
     note("one thread, not two", change(found["spin"], measured(best, SPIN, 1)), "no")
-    compiled = measured({"packed": True, "compiled": True}, {}, options.threads)
+    compiled = measured(["packed", "compiled"], {}, options.threads)
     longer_s = (compiled["all of it"] - found["ordered"]["all of it"]) / 1e3
     gave = f"{change(found['ordered'], compiled)}; the run took {longer_s:.0f} s longer, most of it compiling"
     note("torch.compile for norm, rotation and gate, where C stands now", gave, "no: C gives more, in a second")
     for what, gave, kept in side_by_side(options.threads):
         note(what, gave, kept)
+    note(*row_counts(options.threads))
     result = {"what": "CPU engine: what was tried", "load_average_before": load, "tried": rows}
     options.json.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"written: {options.json}")

@@ -36,7 +36,7 @@ class Buffer:
 
 @dataclass
 class StepInputs:
-    """input_ids, positions: [T] int64."""
+    """input_ids, positions: [T] int64, or longer than `meta` knows: rows that no request owns."""
 
     input_ids: Tensor
     positions: Tensor
@@ -127,12 +127,14 @@ class InputBatch:
         firsts: Sequence[int],
         query_lens: Sequence[int],
         padded_to: int = 0,
+        min_rows: int = 0,
     ) -> StepInputs:
         """Lay the pieces of all requests end to end.
 
         token_ids: of all pieces; `UNKNOWN` is what the step before samples for that request, see `sampled`.
         rows, firsts, query_lens: of each request its row, the position of its piece's first token, its length.
         padded_to: append requests that are nobody's, of one row each, up to so many; for decodes only.
+        min_rows: of `input_ids` and `positions`; those that no request owns are behind all others.
         """
         if self._copied is not None:
             self._copied.synchronize()  # a copy reads the host's side when its turn comes, not when it is asked for
@@ -144,7 +146,8 @@ class InputBatch:
         ends = first_positions + lens
         max_seq_len = int(ends.max(initial=0))
         width = -(-max_seq_len // self.block_size)
-        self._fit(num_tokens, num_seqs, width)
+        num_rows = max(num_tokens, min_rows)
+        self._fit(num_rows, num_seqs, width)
 
         query_start_loc = self.query_start_loc.array[: num_seqs + 1]
         query_start_loc[0] = 0
@@ -161,12 +164,12 @@ class InputBatch:
         self.slot_mapping.array[:live_tokens] = blocks * self.block_size + positions % self.block_size
         unknown = np.flatnonzero(self.input_ids.array[:live_tokens] == UNKNOWN)
 
+        self.input_ids.array[live_tokens:num_rows] = 0
+        self.positions.array[live_tokens:num_rows] = 0
         if num_padded:
             self.seq_lens.array[num_live:num_seqs] = 0
-            self.input_ids.array[live_tokens:num_tokens] = 0
-            self.positions.array[live_tokens:num_tokens] = 0
             self.slot_mapping.array[live_tokens:num_tokens] = PADDED_SLOT
-        input_ids = self.input_ids.upload(num_tokens)
+        input_ids = self.input_ids.upload(num_rows)
         meta = AttentionMetadata(
             query_start_loc=self.query_start_loc.upload(num_seqs + 1),
             seq_lens=self.seq_lens.upload(num_seqs),
@@ -177,7 +180,7 @@ class InputBatch:
             query_lens=[*query_lens, *[1] * num_padded],
             context_lens=[*ends.tolist(), *[0] * num_padded],
         )
-        inputs = StepInputs(input_ids, self.positions.upload(num_tokens), meta)
+        inputs = StepInputs(input_ids, self.positions.upload(num_rows), meta)
         if len(unknown):
             taken = self.sampled[to_device(row_of_token[unknown], self.device)]
             input_ids.index_copy_(0, to_device(unknown, self.device), taken)

@@ -37,7 +37,8 @@ class LLM:
     """A model, its tokenizer and a scheduler, on this machine's GPU or CPU.
 
     model: a known name ("smollm2-135m"), the path of a .gguf file, or of a folder as on Hugging Face's hub; or what
-        `load_model` gives, which then says device and dtype.
+        `load_model` gives, which then says device and dtype, and is served as it is: a named one has its weights laid
+        out for speed (see `models.packed.make_fast`).
     device: "auto" (an NVIDIA GPU if there is one), "cpu", "cuda", "cuda:1".
     dtype: "float32" (exact), "bfloat16" or "float16" (half the memory, faster); "auto" is float32 on a CPU, bfloat16 on
         a GPU that has it, else float16.

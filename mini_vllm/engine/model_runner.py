@@ -53,7 +53,7 @@ class ModelRunner:
         recorder: GraphRecorder | None = None,
     ):
         self.model = model
-        self.device: torch.device = model.model.embed_tokens.weight.device
+        self.device: torch.device = model.device
         self.num_speculative_tokens = num_speculative_tokens
         self.make_proposer: Callable[[], NgramProposer] = NgramProposer  # one for each request
         self.num_drafted = self.num_accepted = 0  # drafts that were verified, and those that were right
@@ -204,7 +204,8 @@ class ModelRunner:
             firsts.append(state.num_computed_tokens)
             state.num_computed_tokens += n
         size = self.graphs.size_for(query_lens) if self.graphs else None
-        inputs = self.inputs.fill(token_ids, rows, firsts, query_lens, padded_to=size or 0)
+        most = self.model.padded_rows(len(token_ids))
+        inputs = self.inputs.fill(token_ids, rows, firsts, query_lens, padded_to=size or 0, min_rows=most)
         if self.graphs is not None and size is not None and self.graphs.are_valid:
             return self.graphs.replay(size)[: len(token_ids)]
         return self._forward(inputs)[: len(token_ids)]

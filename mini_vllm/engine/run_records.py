@@ -37,5 +37,5 @@ class RunRecords:
 
     def samples(self, trace: Trace, model: Any, name: str) -> list[StepSample]:
         """The trace's steps as step-time samples of this machine."""
-        device = device_name(model.model.embed_tokens.weight.device)
+        device = device_name(model.device)
         return samples_from_trace(trace, device, str(model.dtype).removeprefix("torch."), name)

@@ -1,4 +1,4 @@
-"""Compiles `cpu_ops.c` where there is a C compiler, and calls it. Knows bfloat16 tensors on a CPU. Chapter 14.
+"""Compiles `cpu_ops.c` and `cpu_attention.c` where a C compiler is, and calls them. Knows bfloat16 tensors. Chapter 14.
 
 Optional: without a compiler, or with MINI_VLLM_CPU_OPS=0, the plain torch forms of `models.ops` are used. Compiling
 takes about a second, once a machine; the library stays in the cache folder. `benchmarks/cpu_engine.py` says what it
@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -23,7 +24,7 @@ from mini_vllm.loaders.cache_folder import default_cache_folder
 from mini_vllm.models.ops import TorchOps
 
 SWITCH = "MINI_VLLM_CPU_OPS"
-SOURCE = Path(__file__).with_name("cpu_ops.c")
+HEADER, *SOURCES = (Path(__file__).with_name(name) for name in ("cpu_ops.h", "cpu_ops.c", "cpu_attention.c"))
 FLAGS = (
     "-O3",
     "-march=native",
@@ -34,9 +35,9 @@ FLAGS = (
     "-fPIC",
     "-std=c11",
 )
-# What the C file's attention takes: it keeps a row's query and sum on its stack, in vectors of LANES numbers.
+# What the C attention takes: it keeps a row's sums on its stack, and reads numbers in vectors of LANES pairs.
 MAX_ROW, LANES = 16384, 16
-FEW_TOKENS, MAX_INPUT = 4, 65536  # of few_tokens_product: rows of x, and numbers of x on the stack
+FEW_TOKENS = 16  # with more, oneDNN's product is the faster one
 _COMPILE_LIMIT_S = 60
 # name: how many pointers, then 64-bit sizes, then floats
 _ARGUMENTS = {
@@ -46,6 +47,7 @@ _ARGUMENTS = {
     "few_tokens_product": (4, 3, 0),
     "store_kv": (5, 4, 0),
     "paged_decode": (7, 8, 1),
+    "paged_prefill": (8, 8, 1),
 }
 
 
@@ -63,9 +65,9 @@ def library() -> ctypes.CDLL | None:
         print(f"mini_vllm: no compiled CPU operations, the plain ones are used ({error})", file=sys.stderr)
         return None
     for name, (pointers, sizes, floats) in _ARGUMENTS.items():
-        getattr(found, name).argtypes = (
-            [ctypes.c_void_p] * pointers + [ctypes.c_int64] * sizes + [ctypes.c_float] * floats
-        )
+        if hasattr(found, name):
+            types = [ctypes.c_void_p] * pointers + [ctypes.c_int64] * sizes + [ctypes.c_float] * floats
+            getattr(found, name).argtypes = types
     return found
 
 
@@ -73,16 +75,18 @@ def _compiled(compiler: str) -> Path:
     """Path of the library in the cache folder; compiled first if this source, these flags or this CPU are new."""
     cpu = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     features = next((line for line in cpu.splitlines() if line.startswith(("flags", "Features"))), platform.machine())
-    key = hashlib.sha256("\n".join((SOURCE.read_text(encoding="utf-8"), *FLAGS, compiler, features)).encode())
+    texts = [path.read_text(encoding="utf-8") for path in (HEADER, *SOURCES)]
+    key = hashlib.sha256("\n".join((*texts, *FLAGS, compiler, features)).encode())
     target = default_cache_folder() / "cpu_ops" / f"{key.hexdigest()[:20]}.so"
     if target.exists():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        compiled, linked = Path(folder) / "cpu_ops.o", Path(folder) / "cpu_ops.so"
-        _run([compiler, *FLAGS, "-c", str(SOURCE), "-o", str(compiled)])
+        compiled, linked = [Path(folder) / f"{source.stem}.o" for source in SOURCES], Path(folder) / "cpu_ops.so"
+        for source, to in zip(SOURCES, compiled, strict=True):
+            _run([compiler, *FLAGS, "-c", str(source), "-o", str(to)])
         # Linked without -fopenmp: torch has loaded its OpenMP for everybody, and a second one would mean other threads.
-        _run([compiler, "-shared", "-o", str(linked), str(compiled), "-lm"])
+        _run([compiler, "-shared", "-o", str(linked), *map(str, compiled), "-lm"])
         os.replace(linked, target)  # at once, so that no other process loads half a file
     return target
 
@@ -148,7 +152,7 @@ def pointer_to(packed: Tensor, out_features: int, in_features: int) -> int | Non
 
     Tried on one row, because oneDNN's order is its own business.
     """
-    fits = out_features % 64 == 0 and in_features % 32 == 0 and FEW_TOKENS * in_features <= MAX_INPUT
+    fits = out_features % 64 == 0 and in_features % 32 == 0
     if not fits or library() is None or not hasattr(torch.ops.mkldnn, "data_ptr"):
         return None
     pointer = torch.ops.mkldnn.data_ptr.default(packed)
@@ -157,6 +161,15 @@ def pointer_to(packed: Tensor, out_features: int, in_features: int) -> int | Non
     ours = few_tokens_product(x, pointer, None, out_features).float()
     # The same sums, rounded in another order.
     return pointer if (ours - theirs).abs().max() <= 0.02 * theirs.abs().max() else None
+
+
+def view_of_packed(packed: Tensor, rows: int, dim: int) -> Tensor:
+    """[rows / 64, dim / 2, 64, 2]: the memory of a weight for which `pointer_to` gave a pointer, without a copy.
+
+    Number k of row n is [n // 64, k // 2, n % 64, k % 2]. Keep `packed` as long as the view is used.
+    """
+    memory = (ctypes.c_uint16 * (rows * dim)).from_address(torch.ops.mkldnn.data_ptr.default(packed))
+    return torch.frombuffer(memory, dtype=torch.bfloat16).view(rows // 64, dim // 2, 64, 2)
 
 
 def store_kv(k: Tensor, v: Tensor, kv_cache: Tensor, slot_mapping: Tensor) -> None:
@@ -189,3 +202,38 @@ def paged_decode(
     tensors = out, q, kv_cache[0], kv_cache[1], rows, seq_lens, block_table
     sizes = len(rows), block_table.stride(0), q.stride(0), kv_heads, group, dim, block_size, sliding_window or 0
     found.paged_decode(*[tensor.data_ptr() for tensor in tensors], *sizes, dim**-0.5)
+
+
+def can_prefill(num_heads: int, num_kv_heads: int) -> bool:
+    """Whether `paged_prefill` is there for such heads."""
+    return hasattr(library(), "paged_prefill") and num_heads // num_kv_heads <= LANES
+
+
+def prefill_tasks(query_lens: Sequence[int], num_heads: int, num_kv_heads: int) -> Tensor:
+    """[n, 2] int64: the rows of all pieces longer than one row in tasks for `paged_prefill`, (request, first row)."""
+    rows = LANES // (num_heads // num_kv_heads)
+    tasks = [(i, first) for i, n in enumerate(query_lens) if n > 1 for first in range(0, n, rows)]
+    return torch.tensor(tasks, dtype=torch.int64).view(-1, 2)
+
+
+def paged_prefill(
+    out: Tensor,
+    q: Tensor,
+    kv_cache: Tensor,
+    tasks: Tensor,
+    query_start_loc: Tensor,
+    seq_lens: Tensor,
+    block_table: Tensor,
+    sliding_window: int | None,
+) -> None:
+    """Attention of the rows that `tasks` name, written into `out`; their K and V are in the cache already.
+
+    As `paged_decode`; query_start_loc [R + 1], seq_lens [R] int32, block_table [R, width] int32 of all requests.
+    """
+    found = library()
+    assert found is not None, "ask can_prefill first"
+    block_size, kv_heads, dim = kv_cache.shape[2:]
+    group = q.shape[1] // kv_heads
+    tensors = out, q, kv_cache[0], kv_cache[1], tasks, query_start_loc, seq_lens, block_table
+    sizes = len(tasks), block_table.stride(0), q.stride(0), kv_heads, group, dim, block_size, sliding_window or 0
+    found.paged_prefill(*[tensor.data_ptr() for tensor in tensors], *sizes, dim**-0.5)

@@ -6,7 +6,7 @@ token alone. Numbers are those of Hugging Face's Llama, Mistral, Qwen2 and Qwen3
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -199,6 +199,7 @@ class LlamaForCausalLM(nn.Module):
         self.model = LlamaModel(config, dtype)
         self.rope = RotaryEmbedding(config)
         self.packed_head: nn.Module | None = None
+        self.padded_rows: Callable[[int], int] = lambda rows: rows  # how many to give it instead; see `models.packed`
         self.lm_head = None if config.tie_word_embeddings else Linear(config.hidden_size, config.vocab_size, dtype)
 
     @torch.inference_mode()
@@ -237,7 +238,7 @@ class LlamaForCausalLM(nn.Module):
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        return self.model.embed_tokens.weight.device
+        return self.model.norm.weight.device
 
     def use_ops(self, ops: TorchOps) -> "LlamaForCausalLM":
         """Let these do the small operations in every layer; returns self."""

@@ -46,6 +46,16 @@ def test_nothing_of_the_step_before_is_left():
     assert made.fill([1], [b], [3], [1]).meta.slot_mapping.tolist() == [27]
 
 
+def test_rows_that_no_request_owns_stand_last():
+    made = batch()
+    a = made.add_row([7, 2])
+    made.fill(range(10, 18), [a], [0], [8])
+    inputs = made.fill([5, 6], [a], [3], [2], min_rows=4)
+    assert inputs.input_ids.tolist() == [5, 6, 0, 0] and inputs.positions.tolist() == [3, 4, 0, 0]
+    assert len(inputs.meta.slot_mapping) == 2 and inputs.meta.query_start_loc.tolist() == [0, 2]
+    assert made.fill([5, 6], [a], [3], [2], min_rows=1).input_ids.tolist() == [5, 6]
+
+
 def test_a_row_is_given_away_empty():
     made = batch()
     row = made.add_row([7, 2, 5])

@@ -76,7 +76,7 @@ def test_extreme_numbers():
 
 
 @needs_compiler
-@pytest.mark.parametrize("tokens", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("tokens", [1, 2, 3, 4, 5, 6, 7, 12, 16, 17])
 @pytest.mark.parametrize(("out_features", "in_features"), [(64, 32), (192, 96), (576, 1536)])
 def test_products_of_few_tokens(tokens, out_features, in_features):
     """Whole numbers, so that the sums are exact: every weight must meet its own input, in every row."""
@@ -106,11 +106,12 @@ def test_an_order_that_is_not_the_expected_one_is_noticed(monkeypatch):
 
 
 def random_step(seed: int, group: int, kv_heads: int, dim: int, block_size: int, decodes_only: bool):
-    """(q, k, v, kv_cache, metadata) of a ragged step; what no request owns is NaN."""
+    """(q, k, v, kv_cache, metadata) of a ragged step: decodes, whole prompts, pieces; what no request owns is NaN."""
     dice = torch.Generator().manual_seed(seed)
     count = int(torch.randint(1, 7, (1,), generator=dice))
     context = torch.randint(1, 200, (count,), generator=dice).tolist()
-    query = [1 if decodes_only or i % 2 == 0 else min(n, 1 + seed % 9) for i, n in enumerate(context)]
+    pieces = [int(torch.randint(1, n + 1, (1,), generator=dice)) for n in context]
+    query = [1 if decodes_only else (1, n, pieces[i], min(n, 2))[(seed + i) % 4] for i, n in enumerate(context)]
     num_blocks = 1 + sum(-(-n // block_size) for n in context)
     free = (torch.randperm(num_blocks - 1, generator=dice) + 1).tolist()
     table = torch.zeros(count, max(-(-n // block_size) for n in context), dtype=torch.int32)
@@ -142,12 +143,16 @@ def test_a_negative_slot_stores_nothing():
 
 
 @needs_compiler
+@pytest.mark.parametrize("prefills_in_c", [True, False])
 @pytest.mark.parametrize("window", [None, 1, 24])
 @pytest.mark.parametrize(
-    ("group", "kv_heads", "dim", "block_size"), [(3, 3, 64, 16), (1, 2, 80, 4), (8, 1, 48, 3), (2, 1, 128, 16)]
+    ("group", "kv_heads", "dim", "block_size"),
+    [(3, 3, 64, 16), (1, 2, 96, 4), (8, 1, 32, 3), (2, 1, 128, 16), (16, 1, 32, 16), (17, 2, 32, 5)],
 )
-def test_decodes_are_those_of_float64(group, kv_heads, dim, block_size, window):
-    for seed in range(6):
+def test_attention_is_that_of_float64(group, kv_heads, dim, block_size, window, prefills_in_c, monkeypatch):
+    if not prefills_in_c:  # as on a CPU with narrower vectors
+        monkeypatch.setattr(cpu_ops, "can_prefill", lambda *heads: False)
+    for seed in range(8):
         q, k, v, kv_cache, meta = random_step(seed, group, kv_heads, dim, block_size, decodes_only=seed < 3)
         exact_cache = kv_cache.double()
         found = CpuPagedAttention(window).forward(q, k, v, kv_cache, meta)
@@ -156,6 +161,62 @@ def test_decodes_are_those_of_float64(group, kv_heads, dim, block_size, window):
         assert torch.equal(torch.nan_to_num(kv_cache.double()), torch.nan_to_num(exact_cache))
         error = (found.double() - exact).abs().amax(-1) / exact.abs().amax(-1)
         assert error.max() < 1.5e-2, (seed, error)
+
+
+# Vectors of 256 bits; of 512, but none of pairs; and what this CPU has.
+LEVELS = [level for level, needs in (("x86-64-v3", "avx2"), ("x86-64-v4", "avx512vl"), ("native", "")) if needs in CPU]
+
+
+@needs_compiler
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_forms_of_lesser_cpus(level, tmp_path, monkeypatch):
+    monkeypatch.setenv("MINI_VLLM_CACHE", str(tmp_path))
+    monkeypatch.setattr(cpu_ops, "FLAGS", (f"-march={level}", "-Wno-psabi", *cpu_ops.FLAGS[2:], cpu_ops.FLAGS[0]))
+    cpu_ops.library.cache_clear()
+    try:
+        assert cpu_ops.can_prefill(6, 2) == (level == "x86-64-v4" or (level == "native" and "avx512f" in CPU))
+        for window in (None, 24):
+            test_attention_is_that_of_float64(3, 3, 64, 16, window, True, monkeypatch)
+        for tokens in (1, 3, 16):
+            test_products_of_few_tokens(tokens, 192, 96)
+    finally:
+        cpu_ops.library.cache_clear()
+
+
+@needs_compiler
+@pytest.mark.parametrize("scale", [0.0, 30.0])
+def test_attention_with_even_and_with_huge_scores(scale):
+    """Scores that are all alike, and scores in the hundreds, where one token gets all the weight."""
+    q, k, v, kv_cache, meta = random_step(5, 3, 2, 64, 16, decodes_only=False)
+    q, exact_cache = q * scale, kv_cache.double()
+    found = CpuPagedAttention().forward(q, k, v, kv_cache, meta)
+    meta.scratch = {}
+    exact = TorchPagedAttention().forward(q.double(), k.double(), v.double(), exact_cache, meta)
+    assert ((found.double() - exact).abs().amax(-1) / exact.abs().amax(-1)).max() < 1.5e-2
+
+
+@needs_compiler
+@pytest.mark.parametrize("poisoned", ["q", "k", "v"])
+def test_a_nan_stays_with_its_request(poisoned):
+    q, k, v, kv_cache, meta = random_step(6, 3, 2, 64, 16, decodes_only=False)
+    {"q": q, "k": k, "v": v}[poisoned][0] = torch.nan  # of request 0, in its first row
+    found = CpuPagedAttention().forward(q, k, v, kv_cache, meta)
+    others = int(meta.query_start_loc[1])
+    assert found[0].isnan().all() and not found[others:].isnan().any() and len(found) > others
+
+
+def test_tasks_cover_each_row_of_a_piece_once():
+    tasks = cpu_ops.prefill_tasks([1, 12, 1, 5, 6], 6, 2)  # 16 // 3 = 5 rows each
+    assert tasks.tolist() == [[1, 0], [1, 5], [1, 10], [3, 0], [4, 0], [4, 5]]
+    assert cpu_ops.prefill_tasks([1, 1], 6, 2).shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("num_heads", "head_dim", "served"), [(9, 64, True), (32, 80, False), (8, 96, True), (129, 128, False)]
+)
+def test_head_sizes_that_the_c_form_takes(num_heads, head_dim, served, monkeypatch):
+    monkeypatch.setattr(cpu_ops, "can_use_cpu_ops", lambda dtype, device: True)
+    assert CpuPagedAttention.can_serve(torch.bfloat16, torch.device("cpu"), num_heads, head_dim) == served
 
 
 @needs_compiler

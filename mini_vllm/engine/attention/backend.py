@@ -56,5 +56,8 @@ class AttentionBackend(Protocol):
         q: [T, num_heads, head_dim]; k, v: [T, num_kv_heads, head_dim]. The last dimension is contiguous.
         kv_cache: [2, num_blocks, block_size, num_kv_heads, head_dim] of one layer; [0] holds K, [1] holds V.
         Returns [T, num_heads, head_dim].
+
+        On a CPU q, k and v may have more rows than `slot_mapping`: those are nobody's (see `models.packed`), are stored
+        nowhere, and what comes out for them is not looked at.
         """
         ...

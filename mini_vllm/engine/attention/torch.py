@@ -25,17 +25,14 @@ class TorchPagedAttention:
             meta.scratch = self.prepare(meta, kv_cache.shape[2])
         out = torch.empty_like(q, memory_format=torch.contiguous_format)
         self.decode(out, q, kv_cache, meta)
-
-        for first_row, end_row, slots, mask in meta.scratch["prefills"]:
-            mine = slice(first_row, end_row)
-            keys, values = (k[mine], v[mine]) if slots is None else _gathered(kv_cache, slots)
-            out[mine] = _prefill(q[mine], keys, values, mask)
+        self.prefill(out, q, k, v, kv_cache, meta)
         return out
 
     def store(self, k: torch.Tensor, v: torch.Tensor, kv_cache: torch.Tensor, meta: AttentionMetadata) -> None:
         """Put each row into its slot."""
         for rows, cache in zip((k, v), kv_cache, strict=True):
-            cache.view(-1, k.shape[1] * k.shape[2]).index_copy_(0, meta.slot_mapping, rows.flatten(1))
+            owned = rows[: len(meta.slot_mapping)].flatten(1)
+            cache.view(-1, owned.shape[1]).index_copy_(0, meta.slot_mapping, owned)
 
     def prepare(self, meta: AttentionMetadata, block_size: int) -> dict:
         """What every layer of this step needs."""
@@ -48,6 +45,21 @@ class TorchPagedAttention:
         if (decodes := meta.scratch["decodes"]) is not None:
             rows, slots, mask = decodes
             out[rows] = _decode(q[rows], *_gathered(kv_cache, slots), mask)
+
+    def prefill(
+        self,
+        out: torch.Tensor,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        kv_cache: torch.Tensor,
+        meta: AttentionMetadata,
+    ) -> None:
+        """Write the rows of the longer pieces."""
+        for first_row, end_row, slots, mask in meta.scratch["prefills"]:
+            mine = slice(first_row, end_row)
+            keys, values = (k[mine], v[mine]) if slots is None else _gathered(kv_cache, slots)
+            out[mine] = _prefill(q[mine], keys, values, mask)
 
 
 def _gathered(kv_cache: torch.Tensor, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -97,7 +97,8 @@ class TritonPagedAttention:
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kv_cache: torch.Tensor, meta: AttentionMetadata
     ) -> torch.Tensor:
         """See `AttentionBackend.forward`."""
-        store_kv(k, v, kv_cache, meta.slot_mapping)
+        owned = len(meta.slot_mapping)
+        store_kv(k[:owned], v[:owned], kv_cache, meta.slot_mapping)
         if not meta.scratch:
             self._plan(meta)
         out = torch.empty_like(q, memory_format=torch.contiguous_format)
