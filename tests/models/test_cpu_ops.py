@@ -105,8 +105,11 @@ def test_an_order_that_is_not_the_expected_one_is_noticed(monkeypatch):
     assert cpu_ops.pointer_to(packed, 128, 64) is None
 
 
-def random_step(seed: int, group: int, kv_heads: int, dim: int, block_size: int, decodes_only: bool):
-    """(q, k, v, kv_cache, metadata) of a ragged step: decodes, whole prompts, pieces; what no request owns is NaN."""
+def random_step(seed: int, group: int, kv_heads: int, dim: int, block_size: int, decodes_only: bool, window=None):
+    """(q, k, v, kv_cache, metadata) of a ragged step: decodes, whole prompts, pieces.
+
+    What no request owns is NaN, and so is what none of its rows can see any more.
+    """
     dice = torch.Generator().manual_seed(seed)
     count = int(torch.randint(1, 7, (1,), generator=dice))
     context = torch.randint(1, 200, (count,), generator=dice).tolist()
@@ -121,7 +124,7 @@ def random_step(seed: int, group: int, kv_heads: int, dim: int, block_size: int,
     for i, n in enumerate(context):
         mine = [free.pop() for _ in range(-(-n // block_size))]
         table[i, : len(mine)] = torch.tensor(mine)
-        for p in range(n):
+        for p in range(max(0, n - query[i] + 1 - window) if window else 0, n):
             kv_cache[:, mine[p // block_size], p % block_size] = numbers(seed * 1000 + i * 200 + p, 2, kv_heads, dim)
         slots += [mine[p // block_size] * block_size + p % block_size for p in range(n - query[i], n)]
     starts = torch.tensor([0, *query]).cumsum(0, dtype=torch.int32)
@@ -153,7 +156,7 @@ def test_attention_is_that_of_float64(group, kv_heads, dim, block_size, window, 
     if not prefills_in_c:  # as on a CPU with narrower vectors
         monkeypatch.setattr(cpu_ops, "can_prefill", lambda *heads: False)
     for seed in range(8):
-        q, k, v, kv_cache, meta = random_step(seed, group, kv_heads, dim, block_size, decodes_only=seed < 3)
+        q, k, v, kv_cache, meta = random_step(seed, group, kv_heads, dim, block_size, seed < 3, window)
         exact_cache = kv_cache.double()
         found = CpuPagedAttention(window).forward(q, k, v, kv_cache, meta)
         meta.scratch = {}
@@ -161,6 +164,19 @@ def test_attention_is_that_of_float64(group, kv_heads, dim, block_size, window, 
         assert torch.equal(torch.nan_to_num(kv_cache.double()), torch.nan_to_num(exact_cache))
         error = (found.double() - exact).abs().amax(-1) / exact.abs().amax(-1)
         assert error.max() < 1.5e-2, (seed, error)
+
+
+@needs_compiler
+@pytest.mark.parametrize("decodes_only", [True, False])
+def test_rounding_of_the_weights_leans_to_no_side(decodes_only):
+    """Values around 100: if all weights came out a little too large, so would every result."""
+    q, k, v, kv_cache, meta = random_step(7, 3, 3, 64, 16, decodes_only)
+    v, kv_cache[1] = v + 100, kv_cache[1] + 100
+    exact_cache = kv_cache.double()
+    found = CpuPagedAttention().forward(q, k, v, kv_cache, meta)
+    meta.scratch = {}
+    exact = TorchPagedAttention().forward(q.double(), k.double(), v.double(), exact_cache, meta)
+    assert abs((found.double() / exact - 1).mean()) < 3e-4  # one unit of a weight's last place is 4e-3 to 8e-3
 
 
 # Vectors of 256 bits; of 512, but none of pairs; and what this CPU has.
