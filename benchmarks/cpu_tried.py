@@ -56,7 +56,8 @@ def prepared(switches: list[str]):
 
     model = load_model(MODEL, DTYPE).model
     if "joined" in switches:
-        linears.PackedLinear = linears.JoinedLinear  # type: ignore[misc, assignment]
+        not_packed = type("NotPacked", (linears.JoinedLinear,), {"exact": 512, "pointer": None})
+        linears.PackedLinear = not_packed  # type: ignore[misc, assignment]
         linears.pack_linears(model)
     if "packed" in switches:
         if "few" not in switches:
@@ -109,18 +110,34 @@ def side_by_side(threads: int) -> list[tuple[str, str, str]]:
     import torch
     import torch.nn.functional as F
 
+    from mini_vllm.engine.input_batch import InputBatch
+
     torch.set_num_threads(threads)
     logits, rows = torch.randn(32, 49152).bfloat16(), torch.randn(16384, 192).bfloat16()
     slots = torch.randint(0, 16384, (32 * 256,))
     q, k = torch.randn(1, 9, 256, 64).bfloat16(), torch.randn(1, 3, 256, 64).bfloat16()
     mask = torch.ones(256, 256, dtype=torch.bool).tril()
+    batch = InputBatch(torch.device("cpu"), 16, max_num_batched_tokens=512, max_num_seqs=32, max_model_len=2048)
+    tables = [list(range(1 + 9 * i, 10 + 9 * i)) for i in range(32)]
+    firsts, ones, ids = list(range(100, 132)), [1] * 32, [5] * 32
+    mine = [batch.add_row(table) for table in tables]
+
+    def new_tensors() -> None:
+        slots = [table[first // 16] * 16 + first % 16 for table, first in zip(tables, firsts, strict=True)]
+        for numbers in (ids, firsts, slots):
+            torch.tensor(numbers)
+        for rows_of_it in (list(range(33)), [first + 1 for first in firsts], tables):
+            torch.tensor(rows_of_it, dtype=torch.int32)
+
     pairs: list[tuple[str, Callable[[], Any], Callable[[], Any], str]] = [
         ("greedy tokens of 32 rows by max, not argmax", lambda: logits.argmax(-1), lambda: logits.max(-1), "yes"),
         ("K of 32 x 256 tokens by index_select, not indexing",
          lambda: rows[slots], lambda: rows.index_select(0, slots), "yes"),
         ("a prompt of 256 tokens with is_causal, not a mask",
          lambda: F.scaled_dot_product_attention(q, k, k, attn_mask=mask, enable_gqa=True),
-         lambda: F.scaled_dot_product_attention(q, k, k, is_causal=True, enable_gqa=True), "yes"),
+         lambda: F.scaled_dot_product_attention(q, k, k, is_causal=True, enable_gqa=True), "where C does not do it"),
+        ("inputs of 32 decodes written into the same buffers, not into new tensors",
+         new_tensors, lambda: batch.fill(ids, mine, firsts, ones), "yes: a CUDA graph must find them again"),
     ]  # fmt: skip
     found = []
     with torch.inference_mode():
