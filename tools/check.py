@@ -58,7 +58,13 @@ def stages(run_all: bool) -> list[Stage]:
         Stage("lint", [*python, "ruff", "check", "."], 5),
         Stage("types", [*python, "mypy"], 10),
         Stage("dead-code", [sys.executable, "tools/dead_code.py"], 5),
-        Stage("tests", [*pytest, "-m", all_tests, "tests"], 40 if not run_all else 70, reports=True),
+        # Two processes, a file to each: half of the time goes to waiting for children and to code of one thread.
+        Stage(
+            "tests",
+            [*pytest, "-n", "2", "--dist", "loadfile", "-m", all_tests, "tests"],
+            40 if not run_all else 70,
+            reports=True,
+        ),
         Stage(
             "notebooks",
             [*pytest, *NBVAL, *(notebooks or ["notebooks"])],
