@@ -4,6 +4,7 @@ import os
 import statistics
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -27,24 +28,24 @@ def gemm_bound(llm: LLM) -> tuple[float, float]:
             total += count * products_s(model, rows, hidden)
         for rows, count in heads.items():
             x = torch.randn(rows, hidden, dtype=model.dtype)
-            total += count * best_of(lambda x=x: model.compute_logits(x)) if rows else 0.0
+            head = model.packed_head or model.compute_logits
+            total += count * best_of(partial(product, head, x)) if rows else 0.0
     return total, sum(rows * n for rows, n in rows_of_step.items()) / sum(rows_of_step.values())
 
 
-def products_s(model, rows: int, hidden: int) -> float:
-    """All layers' products at this number of rows, each with its own weights, so that no cache helps.
+def product(linear, x: torch.Tensor) -> None:
+    """At this very number of rows: without those that the engine adds to have few sizes."""
+    if isinstance(linear, PackedLinear) and len(x) > FEW_TOKENS:
+        torch.ops.mkldnn._linear_pointwise.default(x, linear.packed, linear.bias, "none", [], "")
+    else:
+        linear(x)
 
-    At this very number: without the rows that the engine adds to have few sizes.
-    """
+
+def products_s(model, rows: int, hidden: int) -> float:
+    """All layers' products at this number of rows, each with its own weights, so that no cache helps."""
     x = torch.randn(rows, hidden, dtype=model.dtype)
     wide = torch.randn(rows, model.config.intermediate_size, dtype=model.dtype)
     heads = torch.randn(rows, model.config.num_attention_heads * model.config.head_dim, dtype=model.dtype)
-
-    def product(linear, x) -> None:
-        if isinstance(linear, PackedLinear) and rows > FEW_TOKENS:
-            torch.ops.mkldnn._linear_pointwise.default(x, linear.packed, linear.bias, "none", [], "")
-        else:
-            linear(x)
 
     def run() -> None:
         for layer in model.model.layers:

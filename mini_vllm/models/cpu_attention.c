@@ -72,9 +72,9 @@ static inline __attribute__((always_inline)) void attend(bf16 *out, const bf16 *
     largest[h] = NOTHING_YET, total[h] = (Vector){0};
     for (int64_t i = 0; i < dim / LANES; i++) sum[h][i] = (Vector){0};
   }
-  int64_t left = walk.left;
+  const int64_t len = walk.left;
   next_places(&walk, mine);
-  for (; left > 0; left -= LANES) {
+  for (int64_t left = len; left > 0; left -= LANES) {
     next_places(&walk, next);
     for (int64_t j = 0; j < LANES; j++)
       for (int64_t kv = 0; kv < kv_heads; kv++) ahead[j * kv_heads + kv] = next[j] + kv * dim;
@@ -132,7 +132,7 @@ static inline __attribute__((always_inline)) void attend(bf16 *out, const bf16 *
   for (int64_t h = 0; h < heads; h++) {
     float all = 0;
     for (int j = 0; j < LANES; j++) all += total[h][j];
-    for (int64_t d = 0; d < dim; d++) out[h * dim + d] = narrow(all ? sum[h][d / LANES][d % LANES] / all : 0.0f);
+    for (int64_t d = 0; d < dim; d++) out[h * dim + d] = narrow(len ? sum[h][d / LANES][d % LANES] / all : 0.0f);
   }
 }
 

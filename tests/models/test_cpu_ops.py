@@ -221,6 +221,16 @@ def test_a_nan_stays_with_its_request(poisoned):
     assert found[0].isnan().all() and not found[others:].isnan().any() and len(found) > others
 
 
+@needs_compiler
+@pytest.mark.parametrize("rows", [1, 3])  # a decode; a piece
+def test_scores_that_overflow_are_not_hidden(rows):
+    """Every score is minus infinity: no answer is right, and 0 would pass for one."""
+    q, k, v = (torch.full((rows, 1, 32), fill).bfloat16() for fill in (3e38, -3e38, 1.0))
+    starts, table = torch.tensor([0, rows], dtype=torch.int32), torch.tensor([[1]], dtype=torch.int32)
+    meta = AttentionMetadata(starts, starts[1:], table, torch.arange(4, 4 + rows), rows, rows)
+    assert CpuPagedAttention().forward(q, k, v, torch.zeros(2, 2, 4, 1, 32).bfloat16(), meta).isnan().all()
+
+
 def test_tasks_cover_each_row_of_a_piece_once():
     tasks = cpu_ops.prefill_tasks([1, 12, 1, 5, 6], 6, 2)  # 16 // 3 = 5 rows each
     assert tasks.tolist() == [[1, 0], [1, 5], [1, 10], [3, 0], [4, 0], [4, 5]]

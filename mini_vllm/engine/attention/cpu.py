@@ -1,6 +1,7 @@
 """Paged attention of a CPU with bfloat16, in compiled C: K and V are read where they lie. Chapter 14."""
 
 import torch
+from torch import Tensor
 
 from mini_vllm.engine.attention.backend import AttentionMetadata
 from mini_vllm.engine.attention.torch import TorchPagedAttention, prepare_prefills
@@ -18,7 +19,7 @@ class CpuPagedAttention(TorchPagedAttention):
         fits = head_dim % (2 * cpu_ops.LANES) == 0 and num_heads * head_dim <= cpu_ops.MAX_ROW
         return fits and cpu_ops.can_use_cpu_ops(dtype, device)
 
-    def store(self, k: torch.Tensor, v: torch.Tensor, kv_cache: torch.Tensor, meta: AttentionMetadata) -> None:
+    def store(self, k: Tensor, v: Tensor, kv_cache: Tensor, meta: AttentionMetadata) -> None:
         cpu_ops.store_kv(k, v, kv_cache, meta.slot_mapping)
 
     def prepare(self, meta: AttentionMetadata, block_size: int) -> dict:
@@ -26,20 +27,12 @@ class CpuPagedAttention(TorchPagedAttention):
         rows = meta.query_start_loc[decoding].long()
         return {"decodes": (rows, meta.seq_lens[decoding], meta.block_table[decoding])}
 
-    def decode(self, out: torch.Tensor, q: torch.Tensor, kv_cache: torch.Tensor, meta: AttentionMetadata) -> None:
+    def decode(self, out: Tensor, q: Tensor, kv_cache: Tensor, meta: AttentionMetadata) -> None:
         rows, seq_lens, block_table = meta.scratch["decodes"]
         if len(rows):
             cpu_ops.paged_decode(out, q, kv_cache, rows, seq_lens, block_table, self.sliding_window)
 
-    def prefill(
-        self,
-        out: torch.Tensor,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        kv_cache: torch.Tensor,
-        meta: AttentionMetadata,
-    ) -> None:
+    def prefill(self, out: Tensor, q: Tensor, k: Tensor, v: Tensor, kv_cache: Tensor, meta: AttentionMetadata) -> None:
         if len(meta.scratch["decodes"][0]) == len(meta.query_lens):
             return
         heads = q.shape[1], kv_cache.shape[3]

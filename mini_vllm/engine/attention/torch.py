@@ -2,6 +2,7 @@
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from mini_vllm.engine.attention.backend import AttentionMetadata
 
@@ -16,9 +17,7 @@ class TorchPagedAttention:
     def __init__(self, sliding_window: int | None = None) -> None:
         self.sliding_window = sliding_window
 
-    def forward(
-        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kv_cache: torch.Tensor, meta: AttentionMetadata
-    ) -> torch.Tensor:
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, kv_cache: Tensor, meta: AttentionMetadata) -> Tensor:
         """See `AttentionBackend.forward`."""
         self.store(k, v, kv_cache, meta)
         if not meta.scratch:
@@ -28,7 +27,7 @@ class TorchPagedAttention:
         self.prefill(out, q, k, v, kv_cache, meta)
         return out
 
-    def store(self, k: torch.Tensor, v: torch.Tensor, kv_cache: torch.Tensor, meta: AttentionMetadata) -> None:
+    def store(self, k: Tensor, v: Tensor, kv_cache: Tensor, meta: AttentionMetadata) -> None:
         """Put each row into its slot."""
         for rows, cache in zip((k, v), kv_cache, strict=True):
             owned = rows[: len(meta.slot_mapping)].flatten(1)
@@ -40,21 +39,13 @@ class TorchPagedAttention:
             meta, block_size, self.sliding_window
         )
 
-    def decode(self, out: torch.Tensor, q: torch.Tensor, kv_cache: torch.Tensor, meta: AttentionMetadata) -> None:
+    def decode(self, out: Tensor, q: Tensor, kv_cache: Tensor, meta: AttentionMetadata) -> None:
         """Write the rows of the requests that have one."""
         if (decodes := meta.scratch["decodes"]) is not None:
             rows, slots, mask = decodes
             out[rows] = _decode(q[rows], *_gathered(kv_cache, slots), mask)
 
-    def prefill(
-        self,
-        out: torch.Tensor,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        kv_cache: torch.Tensor,
-        meta: AttentionMetadata,
-    ) -> None:
+    def prefill(self, out: Tensor, q: Tensor, k: Tensor, v: Tensor, kv_cache: Tensor, meta: AttentionMetadata) -> None:
         """Write the rows of the longer pieces."""
         for first_row, end_row, slots, mask in meta.scratch["prefills"]:
             mine = slice(first_row, end_row)
@@ -62,7 +53,7 @@ class TorchPagedAttention:
             out[mine] = _prefill(q[mine], keys, values, mask)
 
 
-def _gathered(kv_cache: torch.Tensor, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _gathered(kv_cache: Tensor, slots: Tensor) -> tuple[Tensor, Tensor]:
     """K and V of these slots, each [*slots.shape, Hkv, D].
 
     index_select on flat rows copies them whole, where indexing goes number by number.
@@ -110,7 +101,7 @@ def prepare_prefills(meta: AttentionMetadata, block_size: int, window: int | Non
     return {"prefills": prefills}
 
 
-def _decode(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def _decode(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
     """q: [B, H, D]; k, v: [B, L, Hkv, D]; mask: [B, 1, 1, L]. Returns [B, H, D].
 
     The G = H / Hkv query heads that share a KV head take the place of query positions: no copy of K and V.
@@ -121,7 +112,7 @@ def _decode(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tenso
     return out.reshape(batch, num_heads, head_dim)
 
 
-def _prefill(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+def _prefill(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     """q: [n, H, D]; k, v: [L, Hkv, D]; mask: [n, L], or None for a whole prompt (n = L). Returns [n, H, D]."""
     out = F.scaled_dot_product_attention(
         q.transpose(0, 1)[None],
